@@ -1,0 +1,277 @@
+//! What the loop does when something it started comes to its end.
+
+use std::time::Duration;
+
+use tokio::task::JoinError;
+use tokio::time::Instant;
+
+use super::events::Event;
+use super::lanes::Lanes;
+use super::publish::{AttemptResult, Attempted};
+use super::run::Run;
+use super::settings::DeadPolicy;
+use super::settle::ToSettle;
+use super::window::{KeyGoes, Queued};
+use crate::error::Error;
+use crate::publisher::{FailureClass, PublishError};
+use crate::retry::full_jitter;
+use crate::validate::MAX_DELAY;
+use crate::store::{Outcome, Page, RecordRef, SettleReport};
+
+/// What is written down about a record that was given up without being tried once more.
+const DIED_WITH_RELAY: &str = "the relay died while publishing it";
+
+impl Run {
+    /// Some attempts are over.
+    pub(super) fn on_attempts(&mut self, first: Result<Attempted, JoinError>) {
+        let mut next = Some(first);
+        while let Some(done) = next {
+            // An attempt that was aborted has no outcome; its record was given up before.
+            if let Ok(attempted) = done {
+                self.on_attempt(attempted);
+            }
+            next = self.attempts.try_join_next();
+        }
+        self.give_back_empty_lanes();
+    }
+
+    fn on_attempt(&mut self, attempted: Attempted) {
+        let Attempted { queued, result, took } = attempted;
+        self.under_way.remove(&queued.record.position);
+        match result {
+            AttemptResult::Published => self.on_published(&queued, took),
+            AttemptResult::Failed(error) => self.on_failed(queued, error),
+            AttemptResult::NotBegun => {
+                self.destination.gave_up();
+                self.put_back(queued);
+            }
+            AttemptResult::Refused => self.on_refused(&queued),
+        }
+    }
+
+    /// The record is not there any more, or its lane is not ours any more, which a renewal shows.
+    fn on_refused(&mut self, queued: &Queued) {
+        self.care.landed(queued.record.position);
+        self.destination.gave_up();
+        self.window.give_up(&queued.record, queued.token);
+        self.lanes.restart(queued.record.lane);
+        self.keeper.renew();
+    }
+
+    fn on_published(&mut self, queued: &Queued, took: Duration) {
+        self.destination_answered();
+        super::add(&self.parts.counters.published, 1);
+        self.parts.hooks.tell(&Event::Published { record: &queued.record, took });
+        tracing::trace!(id = %queued.record.id, event_type = queued.record.event_type, "published");
+        self.window.published(&queued.record, queued.token);
+        self.settle(queued, Outcome::Processed, KeyGoes::On);
+    }
+
+    fn on_failed(&mut self, queued: Queued, mut error: PublishError) {
+        self.parts.hooks.failed(&queued.record, &mut error);
+        match error.class() {
+            FailureClass::Unavailable => self.on_unavailable(queued, None, &error),
+            FailureClass::Throttled { retry_after } => self.on_unavailable(queued, retry_after, &error),
+            FailureClass::Failed => self.on_message_failed(&queued, &error),
+            FailureClass::Rejected => {
+                self.destination_answered();
+                self.die(&queued, &error);
+            }
+        }
+    }
+
+    fn on_unavailable(&mut self, queued: Queued, retry_after: Option<Duration>, error: &PublishError) {
+        if let Some(pause) = self.destination.pause(retry_after, Instant::now(), &mut self.random) {
+            self.parts.hooks.tell(&Event::Paused { pause, reason: error.reason() });
+            tracing::warn!(?pause, reason = error.reason(), "the destination is unavailable; pausing");
+        }
+        self.care.landed(queued.record.position);
+        self.put_back(queued);
+    }
+
+    fn put_back(&mut self, queued: Queued) {
+        if self.stopping_until.is_some() || !self.lanes.may_publish(queued.record.lane, queued.token) {
+            self.window.give_up(&queued.record, queued.token);
+            if queued.begun {
+                self.release(&queued);
+            }
+            return;
+        }
+        self.window.put_back(queued);
+    }
+
+    fn on_message_failed(&mut self, queued: &Queued, error: &PublishError) {
+        self.destination_answered();
+        let policy = *self.parts.settings.retries.of(&queued.record.event_type);
+        let attempts = queued.record.attempt();
+        if policy.is_exhausted(attempts) {
+            self.die(queued, error);
+            return;
+        }
+        let after = policy.delay(attempts, &mut self.random).min(MAX_DELAY);
+        super::add(&self.parts.counters.retried, 1);
+        self.parts.hooks.tell(&Event::Retried { record: &queued.record, error, after });
+        tracing::warn!(
+            id = %queued.record.id, event_type = queued.record.event_type, attempts, ?after,
+            reason = error.reason(), "publishing failed; trying again later"
+        );
+        self.fail(queued, KeyGoes::NoFurther);
+        let error = error.reason().to_owned();
+        self.settle(queued, Outcome::Retry { after, attempts, error }, KeyGoes::NoFurther);
+    }
+
+    fn die(&mut self, queued: &Queued, error: &PublishError) {
+        super::add(&self.parts.counters.dead, 1);
+        self.parts.hooks.tell(&Event::Died { record: &queued.record, error });
+        tracing::error!(
+            id = %queued.record.id, event_type = queued.record.event_type, attempts = queued.record.attempt(),
+            reason = error.reason(), "the message is dead"
+        );
+        self.settle_dead(queued, queued.record.attempt(), error.reason());
+    }
+
+    /// The record has no attempts left, although nobody wrote down that it is dead: a relay died trying.
+    pub(super) fn give_up_untried(&mut self, queued: &Queued) {
+        let error = PublishError::failed(DIED_WITH_RELAY);
+        super::add(&self.parts.counters.dead, 1);
+        self.parts.hooks.tell(&Event::Died { record: &queued.record, error: &error });
+        tracing::error!(id = %queued.record.id, event_type = queued.record.event_type, "the message is dead: {DIED_WITH_RELAY}");
+        self.settle_dead(queued, queued.record.attempts, DIED_WITH_RELAY);
+    }
+
+    fn settle_dead(&mut self, queued: &Queued, attempts: u32, error: &str) {
+        let (park, key_goes) = match self.parts.settings.on_dead {
+            DeadPolicy::Park => (true, KeyGoes::NoFurther),
+            DeadPolicy::Skip => (false, KeyGoes::On),
+        };
+        self.fail(queued, key_goes);
+        self.settle(queued, Outcome::Dead { attempts, error: error.to_owned(), park }, key_goes);
+    }
+
+    /// The key of a failed record waits until the failure is settled.
+    fn fail(&mut self, queued: &Queued, key_goes: KeyGoes) {
+        let dropped = self.window.failed(&queued.record, queued.token, key_goes);
+        dropped.iter().filter(|queued| queued.begun).for_each(|queued| self.release(queued));
+    }
+
+    fn destination_answered(&mut self) {
+        if self.destination.answered() {
+            self.parts.hooks.tell(&Event::Resumed);
+            tracing::info!("the destination is back");
+        }
+    }
+
+    /// A page was read.
+    pub(super) fn on_page(&mut self, page: Result<Page, Error>) {
+        let now = Instant::now();
+        let Some(plan) = self.plan.take() else { return };
+        self.parts.health().reads_fail = page.is_err();
+        match page {
+            Ok(page) => self.take_page(&plan, page, now),
+            Err(error) => {
+                Lanes::read_failed(&plan, &mut self.window);
+                self.read_again_at = now + self.store_backoff("read", &error);
+            }
+        }
+        self.window.read_over();
+    }
+
+    fn take_page(&mut self, plan: &super::lanes::Plan, page: Page, now: Instant) {
+        self.store_failures = 0;
+        let taken = self.lanes.take_in(plan, page, &mut self.window, now);
+        for lane in taken.restarted {
+            self.drop_queued(lane);
+        }
+        if taken.records > 0 {
+            self.parts.hooks.tell(&Event::Read { records: taken.records, took: now - plan.began });
+            tracing::debug!(records = taken.records, "read");
+            self.poll.worked(now);
+        } else if self.lanes.at_end() {
+            self.poll.found_nothing(now);
+        }
+        self.round_read = true;
+    }
+
+    /// A batch of outcomes was written, or was not.
+    pub(super) fn on_settled(&mut self, result: Result<SettleReport, Error>) {
+        let now = Instant::now();
+        let report = match result {
+            Ok(report) => report,
+            Err(error) => {
+                let wait = self.store_backoff("settle", &error);
+                self.settles.failed(now + wait);
+                return;
+            }
+        };
+        self.store_failures = 0;
+        self.parts.hooks.tell(&Event::Settled { report: &report, took: now - self.settle_began });
+        let settled = self.settles.done(now);
+        if report.gone > 0 {
+            // Somebody else's hand was in the table: what was hidden behind these records may be visible now.
+            settled.iter().for_each(|outcome| self.lanes.restart(outcome.settlement.record.lane));
+        }
+        for outcome in &settled {
+            let RecordRef { lane, position, token, .. } = outcome.settlement.record;
+            self.care.landed(position);
+            if self.is_stale(&report, &settled, outcome) {
+                self.on_stale(lane, token);
+            } else if let Outcome::Retry { after, .. } = outcome.settlement.outcome {
+                self.poll.due(now + after);
+            }
+            self.window.settled(position, outcome.key.as_ref(), token, outcome.key_goes);
+        }
+        super::add(&self.parts.counters.stale, report.stale);
+        self.give_back_empty_lanes();
+    }
+
+    /// Whether an outcome was refused. Where a batch has outcomes of two holds on a lane, it is those of the earlier
+    /// one, unless the later one is lost as well.
+    fn is_stale(&self, report: &SettleReport, settled: &[ToSettle], outcome: &ToSettle) -> bool {
+        let RecordRef { lane, token, .. } = outcome.settlement.record;
+        let is_held = || self.lanes.get(lane).is_some_and(|state| state.token == token);
+        let is_earlier = |other: &RecordRef| other.lane == lane && other.token < token;
+        let mut others = settled.iter().map(|other| &other.settlement.record);
+        report.stale_lanes.contains(&lane) && !(others.any(is_earlier) && is_held())
+    }
+
+    /// An outcome was refused: the lane went to another relay in the meantime.
+    fn on_stale(&mut self, lane: crate::record::Lane, token: i64) {
+        if self.lanes.get(lane).is_some_and(|state| state.token == token) {
+            self.lose_lane(lane);
+            self.parts.hooks.tell(&Event::LanesLost { lanes: 1 });
+            tracing::warn!(lane = lane.0, "a lane went to another relay while records of it were in flight");
+            self.keeper.renew();
+        }
+    }
+
+    /// Draining: it is known whether anything is due.
+    pub(super) fn on_probed(&mut self, result: Result<bool, Error>) {
+        let now = Instant::now();
+        match result {
+            Ok(any) => self.drained = !any && self.window.is_empty() && self.settles.is_empty(),
+            Err(error) => self.read_again_at = now + self.store_backoff("read", &error),
+        }
+        self.lanes.poll();
+        self.read_again_at = self.read_again_at.max(now + Duration::from_millis(10));
+    }
+
+    pub(super) fn on_told_idle(&mut self, result: Result<(), Error>) {
+        match result {
+            // What was enqueued before the producers knew is found by looking once more.
+            Ok(()) => self.poll.hint(Instant::now()),
+            Err(error) => {
+                self.told_idle = !self.told_idle;
+                self.tell_idle_at = Instant::now() + super::run::TURN;
+                self.parts.store_failed("set idle", &error);
+            }
+        }
+    }
+
+    /// How long to leave the store alone after it failed.
+    fn store_backoff(&mut self, operation: &'static str, error: &Error) -> Duration {
+        self.parts.store_failed(operation, error);
+        self.store_failures = self.store_failures.saturating_add(1);
+        let (base, cap) = (Duration::from_millis(50), Duration::from_secs(2));
+        base / 5 + full_jitter(base, cap, self.store_failures, &mut self.random)
+    }
+}

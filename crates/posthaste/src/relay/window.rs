@@ -1,0 +1,547 @@
+//! What the relay has in hand: a bounded window of records, as one queue per key.
+//!
+//! Pure state, no I/O. The rules it keeps:
+//! - of each key at most one record is being published, and always the earliest in hand;
+//! - keys take turns, so a key with a long queue takes one place like any other;
+//! - a record that was read is not taken in again until it is settled and no read from before that is under way;
+//! - where records of a key may stand unread behind some position (`unread_after`), no other read takes in a
+//!   record behind it: it would overtake.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+
+use super::key_queue::KeyQueue;
+use crate::record::{Key, Lane, Position, Record};
+
+/// A record in the window, on its way to being published.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) record: Arc<Record>,
+    pub(super) token: i64,
+    /// It may have been in flight when another relay died: its attempt is written down before it is made, one
+    /// record at a time.
+    pub(super) careful: bool,
+    /// Its attempt is written down already.
+    pub(super) begun: bool,
+}
+
+/// How much may be in hand.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) rows: usize,
+    pub(super) bytes: usize,
+    pub(super) in_flight: usize,
+}
+
+/// What becomes of the later records of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyGoes {
+    /// They follow.
+    On,
+    /// They wait, hidden in the table, until this record is out of the way.
+    NoFurther,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Queued,
+    InFlight,
+    Settling,
+    /// Settled, but a read that began before may still bring it.
+    Settled,
+}
+
+#[derive(Debug)]
+struct InHand {
+    lane: Lane,
+    token: i64,
+    stage: Stage,
+    bytes: usize,
+    held_back: bool,
+}
+
+#[derive(Debug)]
+enum Head {
+    Key(Key),
+    Loose(Queued),
+}
+
+/// What the relay has in hand.
+#[derive(Debug)]
+pub(super) struct Window {
+    limits: Limits,
+    in_hand: HashMap<Position, InHand>,
+    keys: HashMap<Key, KeyQueue>,
+    /// Whose turn it is: keys with a record to publish, and records without a key.
+    line: VecDeque<Head>,
+    /// The same for records that need care; they go first.
+    careful_line: VecDeque<Head>,
+    care: bool,
+    /// Keys that may have unread records.
+    unread: HashSet<Key>,
+    /// Those of them that have room for more.
+    refill: VecDeque<Key>,
+    bytes: usize,
+    in_flight: usize,
+    reading: bool,
+    settled_while_reading: Vec<Position>,
+    closed_while_reading: Vec<Key>,
+}
+
+impl Window {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            in_hand: HashMap::new(),
+            keys: HashMap::new(),
+            line: VecDeque::new(),
+            careful_line: VecDeque::new(),
+            care: false,
+            unread: HashSet::new(),
+            refill: VecDeque::new(),
+            bytes: 0,
+            in_flight: 0,
+            reading: false,
+            settled_while_reading: Vec::new(),
+            closed_while_reading: Vec::new(),
+        }
+    }
+
+    /// Whether nothing is in hand, not even an outcome to settle.
+    pub(super) fn is_empty(&self) -> bool {
+        self.in_hand.len() == self.settled_while_reading.len()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Whether a record waits for its turn.
+    pub(super) fn has_next(&self) -> bool {
+        !self.line.is_empty() || !self.careful_line.is_empty()
+    }
+
+    /// Whether one more record may be in flight.
+    pub(super) fn has_free_place(&self) -> bool {
+        self.in_flight < self.limits.in_flight
+    }
+
+    /// The most records that may be in hand.
+    pub(super) fn rows(&self) -> usize {
+        self.limits.rows
+    }
+
+    pub(super) fn free_rows(&self) -> usize {
+        self.limits.rows.saturating_sub(self.in_hand.len())
+    }
+
+    pub(super) fn free_bytes(&self) -> usize {
+        self.limits.bytes.saturating_sub(self.bytes)
+    }
+
+    /// Whether anything of this lane is in hand, not even an outcome to settle.
+    pub(super) fn holds(&self, lane: Lane) -> bool {
+        self.in_hand.values().any(|entry| entry.lane == lane && entry.stage != Stage::Settled)
+    }
+
+    /// The most records of one key to have in hand: less the more keys there are, but always so many that as many
+    /// keys as may be in flight take half of the window.
+    pub(super) fn most_per_key(&self) -> usize {
+        let (rows, keys) = (self.limits.rows, self.keys.len().max(1));
+        (rows / (2 * keys)).max(rows / self.limits.in_flight.saturating_mul(2).max(1)).max(1)
+    }
+
+    /// The positions in hand behind `after`, and those of records that were held back wherever they stand; rising.
+    pub(super) fn positions(&self, after: Option<Position>) -> Vec<Position> {
+        let wanted =
+            self.in_hand.iter().filter(|(position, entry)| Some(**position) > after || entry.held_back);
+        let mut positions: Vec<_> = wanted.map(|(position, _)| *position).collect();
+        positions.sort_unstable();
+        positions
+    }
+
+    /// The keys that other reads must pass over. Left out are those whose unread records the table hides itself.
+    pub(super) fn keys_with_unread(&self) -> Vec<Key> {
+        let visible = |key: &&Key| self.keys.get(*key).is_some_and(|queue| queue.held_back.is_empty());
+        self.unread.iter().filter(visible).cloned().collect()
+    }
+
+    /// A read begins.
+    pub(super) fn read_begins(&mut self) {
+        self.reading = true;
+    }
+
+    /// The read is over and its page taken in.
+    pub(super) fn read_over(&mut self) {
+        self.reading = false;
+        for position in std::mem::take(&mut self.settled_while_reading) {
+            if self.in_hand.get(&position).is_some_and(|entry| entry.stage == Stage::Settled) {
+                self.in_hand.remove(&position);
+            }
+        }
+        for key in std::mem::take(&mut self.closed_while_reading) {
+            self.with_key(&key, |queue| queue.closed_for_read = false);
+        }
+    }
+
+    /// Takes in a record that was read. `false`: it is in hand already, or must not be taken in now.
+    pub(super) fn admit(&mut self, record: Record, token: i64, careful: &mut usize) -> bool {
+        if self.in_hand.contains_key(&record.position) {
+            return false;
+        }
+        let Some(key) = record.key().cloned() else {
+            let queued = self.take_in(record, token, careful);
+            self.push_head(Head::Loose(queued));
+            return true;
+        };
+        let (first, refused) = self.keys.get(&key).map_or((true, false), |queue| {
+            (queue.queue.is_empty() && !queue.is_busy(), queue.refuses(record.position))
+        });
+        if refused {
+            return false;
+        }
+        let mut none = 0;
+        let queued = self.take_in(record, token, if first { careful } else { &mut none });
+        let most = self.most_per_key();
+        let queue = self.keys.entry(key.clone()).or_insert_with(|| KeyQueue::new(queued.record.lane));
+        queue.insert(queued, most);
+        if queue.unread_after.is_some() {
+            self.unread.insert(key.clone());
+        }
+        self.line_up(&key);
+        true
+    }
+
+    fn take_in(&mut self, record: Record, token: i64, careful: &mut usize) -> Queued {
+        let bytes = record.size();
+        let (lane, held_back) = (record.lane, record.held_back);
+        self.in_hand.insert(record.position, InHand { lane, token, stage: Stage::Queued, bytes, held_back });
+        self.bytes += bytes;
+        let is_careful = self.care && *careful > 0;
+        *careful = careful.saturating_sub(1);
+        Queued { record: Arc::new(record), token, careful: is_careful, begun: false }
+    }
+
+    /// Says that records of this key may stand unread behind a position.
+    pub(super) fn mark_unread(&mut self, key: &Key, lane: Lane, after: Position) {
+        let queue = self.keys.entry(key.clone()).or_insert_with(|| KeyQueue::new(lane));
+        queue.mark_unread(after);
+        if queue.unread_after.is_some() {
+            self.unread.insert(key.clone());
+            self.offer_refill(key);
+        }
+    }
+
+    /// The next record to publish, if one may start.
+    pub(super) fn start(&mut self) -> Option<Queued> {
+        if !self.has_free_place() {
+            return None;
+        }
+        let queued = self.next_in_line()?;
+        if let Some(entry) = self.in_hand.get_mut(&queued.record.position) {
+            entry.stage = Stage::InFlight;
+        }
+        self.in_flight += 1;
+        Some(queued)
+    }
+
+    fn next_in_line(&mut self) -> Option<Queued> {
+        loop {
+            let key = match self.careful_line.pop_front().or_else(|| self.line.pop_front())? {
+                Head::Loose(queued) => return Some(queued),
+                Head::Key(key) => key,
+            };
+            let Some(queue) = self.keys.get_mut(&key) else { continue };
+            queue.in_line = false;
+            if queue.is_busy() {
+                continue;
+            }
+            let Some(queued) = queue.queue.pop_front() else { continue };
+            queue.in_flight = true;
+            self.offer_refill(&key);
+            return Some(queued);
+        }
+    }
+
+    /// Whether the next record to start is one to be careful with.
+    pub(super) fn next_needs_care(&self) -> bool {
+        !self.careful_line.is_empty()
+    }
+
+    /// From now on records may be taken in as ones to be careful with.
+    pub(super) fn begin_care(&mut self) {
+        self.care = true;
+    }
+
+    /// No record needs care any more.
+    pub(super) fn end_care(&mut self) {
+        self.care = false;
+        let mut line = std::mem::take(&mut self.careful_line);
+        line.append(&mut self.line);
+        self.line = line;
+    }
+
+    /// The record was published: its key goes on at once, and its outcome is to be settled.
+    pub(super) fn published(&mut self, record: &Record, token: i64) {
+        if self.land(record.position, token, Stage::Settling)
+            && let Some(key) = record.key()
+        {
+            self.with_key(key, |queue| queue.in_flight = false);
+            self.line_up(key);
+        }
+    }
+
+    /// The record failed: its key waits until that is settled. Returns what was dropped of the records behind it.
+    pub(super) fn failed(&mut self, record: &Record, token: i64, key_goes: KeyGoes) -> Vec<Queued> {
+        if !self.land(record.position, token, Stage::Settling) {
+            return Vec::new();
+        }
+        let Some(queue) = record.key().and_then(|key| self.keys.get_mut(key)) else { return Vec::new() };
+        queue.in_flight = false;
+        queue.failed = Some(record.position);
+        if key_goes == KeyGoes::On {
+            return Vec::new();
+        }
+        queue.closed = true;
+        queue.unread_after = None;
+        self.unread.remove(&record.aggregate);
+        queue.held_back.retain(|position| *position == record.position);
+        let dropped = std::mem::take(&mut queue.queue);
+        dropped.iter().for_each(|queued| self.forget(queued.record.position));
+        dropped.into()
+    }
+
+    /// The record was not published through no fault of its own: it is the first of its key again, behind the
+    /// other keys.
+    pub(super) fn put_back(&mut self, queued: Queued) {
+        if !self.land(queued.record.position, queued.token, Stage::Queued) {
+            return;
+        }
+        let Some(key) = queued.record.key().cloned() else {
+            self.push_head(Head::Loose(queued));
+            return;
+        };
+        self.with_key(&key, |queue| {
+            queue.in_flight = false;
+            queue.queue.push_front(queued);
+        });
+        self.line_up(&key);
+    }
+
+    /// The record was not published, and is left to whoever reads it next.
+    pub(super) fn give_up(&mut self, record: &Record, token: i64) {
+        if self.land(record.position, token, Stage::Queued) {
+            self.forget(record.position);
+            if let Some(key) = record.key() {
+                self.with_key(key, |queue| {
+                    queue.in_flight = false;
+                    queue.held_back.retain(|position| *position != record.position);
+                });
+            }
+        }
+    }
+
+    /// A record in flight came back. `false`: it was given up in the meantime.
+    fn land(&mut self, position: Position, token: i64, stage: Stage) -> bool {
+        let Some(entry) = self.in_hand.get_mut(&position) else { return false };
+        if entry.token != token || entry.stage != Stage::InFlight {
+            return false;
+        }
+        self.in_flight -= 1;
+        entry.stage = stage;
+        if stage == Stage::Settling {
+            self.bytes -= std::mem::take(&mut entry.bytes);
+        }
+        true
+    }
+
+    /// The outcome of a record was settled. Does nothing where the record was given up in the meantime.
+    pub(super) fn settled(
+        &mut self,
+        position: Position,
+        key: Option<&Key>,
+        token: i64,
+        key_goes: KeyGoes,
+    ) {
+        match self.in_hand.get_mut(&position) {
+            Some(entry) if entry.token == token && entry.stage == Stage::Settling => {
+                if self.reading {
+                    entry.stage = Stage::Settled;
+                    self.settled_while_reading.push(position);
+                } else {
+                    self.in_hand.remove(&position);
+                }
+            }
+            _ => return,
+        }
+        if let Some(key) = key {
+            self.key_settled(key, position, key_goes);
+        }
+    }
+
+    fn key_settled(&mut self, key: &Key, position: Position, key_goes: KeyGoes) {
+        let Some(queue) = self.keys.get_mut(key) else { return };
+        queue.held_back.retain(|held_back| *held_back != position);
+        if queue.failed == Some(position) {
+            queue.failed = None;
+            queue.closed = false;
+            if key_goes == KeyGoes::NoFurther && self.reading {
+                queue.closed_for_read = true;
+                self.closed_while_reading.push(key.clone());
+            }
+        }
+        self.offer_refill(key);
+        self.line_up(key);
+    }
+
+    /// Keys with unread records and room for them, at most so many, with their lane and the position behind which
+    /// their unread records stand.
+    pub(super) fn take_refills(&mut self, most: usize) -> Vec<(Key, Lane, Position)> {
+        let mut refills = Vec::new();
+        while refills.len() < most {
+            let Some(key) = self.refill.pop_front() else { break };
+            let Some(queue) = self.keys.get_mut(&key) else { continue };
+            queue.in_refill = false;
+            if let Some(after) = queue.unread_after.filter(|_| queue.may_refill()) {
+                refills.push((key, queue.lane, after));
+            }
+        }
+        refills
+    }
+
+    pub(super) fn wants_refill(&self) -> bool {
+        !self.refill.is_empty()
+    }
+
+    /// The unread records of this key are about to be taken in.
+    pub(super) fn refill_begins(&mut self, key: &Key) {
+        self.unread.remove(key);
+        self.with_key(key, |queue| queue.unread_after = None);
+    }
+
+    /// The unread records of this key could not be read; they are still to be.
+    pub(super) fn refill_failed(&mut self, key: &Key) {
+        self.offer_refill(key);
+    }
+
+    /// Drops the ends of the longest queues, to make room for other keys. They are read again later.
+    pub(super) fn make_room(&mut self) {
+        let most = self.most_per_key();
+        let long: Vec<_> = self
+            .keys
+            .iter()
+            .filter(|(_, queue)| queue.queue.len() > most)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in long {
+            let Some(queue) = self.keys.get_mut(&key) else { continue };
+            let cut = queue.cut(most);
+            self.unread.insert(key);
+            cut.iter().for_each(|position| self.forget(*position));
+        }
+    }
+
+    /// Drops what waits for its turn in this lane, and returns it. What is in flight or being settled stays.
+    pub(super) fn drop_queued(&mut self, lane: Lane) -> Vec<Queued> {
+        let mut dropped = Vec::new();
+        for line in [&mut self.line, &mut self.careful_line] {
+            let (gone, kept) = std::mem::take(line).into_iter().partition::<VecDeque<_>, _>(
+                |head| matches!(head, Head::Loose(queued) if queued.record.lane == lane),
+            );
+            *line = kept;
+            dropped.extend(gone.into_iter().filter_map(|head| match head {
+                Head::Loose(queued) => Some(queued),
+                Head::Key(_) => None,
+            }));
+        }
+        for (key, queue) in self.keys.iter_mut().filter(|(_, queue)| queue.lane == lane) {
+            queue
+                .held_back
+                .retain(|position| !queue.queue.iter().any(|queued| queued.record.position == *position));
+            dropped.extend(queue.queue.drain(..));
+            if queue.held_back.is_empty() {
+                queue.unread_after = None;
+                self.unread.remove(key);
+            }
+        }
+        dropped.iter().for_each(|queued| self.forget(queued.record.position));
+        self.keys.retain(|_, queue| queue.lane != lane || !queue.is_idle());
+        dropped
+    }
+
+    /// Gives up this lane: drops what waits and what is in flight, and with `settling` also what is being settled.
+    /// Returns where what was in flight stands.
+    pub(super) fn drop_lane(&mut self, lane: Lane, settling: bool) -> Vec<Position> {
+        self.drop_queued(lane);
+        let of_lane = self.in_hand.iter().filter(|(_, entry)| entry.lane == lane);
+        let of_lane = of_lane.map(|(position, entry)| (*position, entry.stage));
+        let (in_flight, settled): (Vec<_>, Vec<_>) = of_lane.partition(|(_, stage)| *stage == Stage::InFlight);
+        let gone = in_flight.iter().chain(settled.iter().filter(|_| settling));
+        gone.for_each(|(position, _)| self.forget(*position));
+        for queue in self.keys.values_mut().filter(|queue| queue.lane == lane) {
+            queue.in_flight = false;
+            queue.held_back.retain(|position| self.in_hand.contains_key(position));
+            if settling {
+                queue.failed = None;
+            }
+        }
+        self.keys.retain(|_, queue| queue.lane != lane || (!settling && !queue.is_idle()));
+        self.unread.retain(|key| self.keys.contains_key(key));
+        in_flight.into_iter().map(|(position, _)| position).collect()
+    }
+
+    fn forget(&mut self, position: Position) {
+        if let Some(entry) = self.in_hand.remove(&position) {
+            self.bytes -= entry.bytes;
+            if entry.stage == Stage::InFlight {
+                self.in_flight -= 1;
+            }
+        }
+    }
+
+    fn push_head(&mut self, head: Head) {
+        let careful = match &head {
+            Head::Loose(queued) => queued.careful,
+            Head::Key(key) => {
+                self.keys.get(key).and_then(|queue| queue.queue.front()).is_some_and(|first| first.careful)
+            }
+        };
+        if careful && self.care {
+            self.careful_line.push_back(head);
+        } else {
+            self.line.push_back(head);
+        }
+    }
+
+    /// Puts a key in line if it has a record that may start, and forgets it if there is nothing to remember.
+    fn line_up(&mut self, key: &Key) {
+        let Some(queue) = self.keys.get_mut(key) else { return };
+        if queue.is_idle() {
+            self.keys.remove(key);
+        } else if !queue.in_line && !queue.is_busy() && !queue.queue.is_empty() {
+            queue.in_line = true;
+            self.push_head(Head::Key(key.clone()));
+        }
+    }
+
+    fn offer_refill(&mut self, key: &Key) {
+        let low = self.most_per_key() / 2;
+        let Some(queue) = self.keys.get_mut(key) else { return };
+        if queue.may_refill() && !queue.in_refill && queue.queue.len() <= low {
+            queue.in_refill = true;
+            self.refill.push_back(key.clone());
+        }
+    }
+
+    /// Changes a key's queue, and forgets it if there is nothing to remember.
+    fn with_key(&mut self, key: &Key, change: impl FnOnce(&mut KeyQueue)) {
+        if let Some(queue) = self.keys.get_mut(key) {
+            change(queue);
+            if queue.is_idle() {
+                self.keys.remove(key);
+            }
+        }
+    }
+}

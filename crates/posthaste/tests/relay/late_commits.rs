@@ -1,0 +1,109 @@
+//! Transactions that commit late are neither skipped nor overtaken, and hold nobody up.
+
+use posthaste::{MemoryTransaction, Message};
+use posthaste_testkit::ScriptedPublisher;
+
+use crate::support::*;
+
+/// A transaction that has enqueued these, and stays open.
+fn open(store: &TappedStore, messages: &[Message]) -> MemoryTransaction {
+    let mut transaction = store.memory().begin();
+    transaction.enqueue_all(messages).expect("the messages are valid");
+    transaction
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_transaction_holds_nobody_up() {
+    let (store, publisher) = (outbox(2), ScriptedPublisher::default());
+    let _open = open(&store, &[keyed(1), loose()]);
+    let _relay = start(relay(&store, &publisher));
+    for round in 1..=20 {
+        pass(secs(60)).await;
+        enqueue_loose(&store, 5);
+        within(millis(100), publisher.log().until_published(round * 5)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_commits_late_is_published_at_once() {
+    let (store, publisher) = (outbox(1), ScriptedPublisher::default());
+    let slow = open(&store, &[keyed(1)]);
+    let _relay = start(relay(&store, &publisher));
+    for _ in 0..100 {
+        enqueue_loose(&store, 20);
+        pass(secs(1)).await;
+    }
+    slow.commit();
+    within(millis(100), publisher.log().until_published(2_001)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_commits_late_without_a_wake_up_is_found_by_the_next_poll() {
+    let bell = posthaste::Waker::default();
+    let (store, publisher) = (outbox(1).with_bell(&bell), ScriptedPublisher::default());
+    let slow = open(&store, &[keyed(1)]);
+    enqueue_loose(&store, 20);
+    let _relay = start(relay(&store, &publisher));
+    pass(secs(600)).await;
+    slow.commit();
+    within(millis(260), publisher.log().until_published(21)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_commits_late_is_not_overtaken_by_its_key_afterwards() {
+    let (store, publisher) = (outbox(1), ScriptedPublisher::default());
+    let (early, late) = (keyed("slow"), keyed("slow"));
+    let slow = open(&store, &[early.clone()]);
+    let _relay = start(relay(&store, &publisher).window_rows(40).max_in_flight(4));
+    enqueue_loose(&store, 300);
+    within(secs(5), publisher.log().until_published(300)).await;
+    store.slow_down(Op::Read, millis(20));
+    pass(secs(3)).await;
+    // The later message of the key begins when the earlier one has committed, so their order is defined.
+    slow.commit();
+    enqueue(&store, &[late.clone()]);
+    within(secs(2), publisher.log().until_published(302)).await;
+    assert_eq!(publisher.log().published()[300..], [early.id(), late.id()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_rolled_back_is_never_published() {
+    let (store, publisher) = (outbox(2), ScriptedPublisher::default());
+    let _relay = start(relay(&store, &publisher));
+    let rolled_back = open(&store, &many(50, |n| keyed(n % 5)));
+    enqueue(&store, &many(50, |n| keyed(n % 5)));
+    pass(secs(10)).await;
+    rolled_back.rollback();
+    pass(secs(10)).await;
+    assert_eq!(publisher.log().calls().len(), 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_transactions_that_overlap_lose_nothing() {
+    let (store, publisher) = (outbox(3), ScriptedPublisher::default());
+    let _relay = start(relay(&store, &publisher).window_rows(50));
+    let mut random = fastrand::Rng::with_seed(3);
+    let writers: Vec<_> = (0..50)
+        .map(|writer| {
+            let (store, mut random) = (store.clone(), fastrand::Rng::with_seed(random.u64(..)));
+            tokio::spawn(async move {
+                let mut messages = Vec::new();
+                for _ in 0..10 {
+                    let batch = many(random.usize(1..5), |_| keyed(writer));
+                    pass(millis(random.u64(0..400))).await;
+                    let transaction = open(&store, &batch);
+                    pass(millis(random.u64(0..400))).await;
+                    transaction.commit();
+                    messages.extend(batch);
+                }
+                messages
+            })
+        })
+        .collect();
+    let mut messages = Vec::new();
+    for writer in writers {
+        messages.extend(writer.await.expect("a writer does not panic"));
+    }
+    within(secs(5), publisher.log().until_published(messages.len())).await;
+    assert_exactly_once(&messages, publisher.log());
+}
