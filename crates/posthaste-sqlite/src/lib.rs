@@ -1,0 +1,31 @@
+#![doc = include_str!("../README.md")]
+
+mod admin;
+mod connection;
+mod database;
+mod enqueue;
+mod error;
+mod headers;
+mod lease;
+mod list;
+mod mend;
+mod options;
+#[cfg(test)]
+mod plans;
+mod purge;
+mod read;
+mod schema;
+mod settle;
+mod sql;
+mod stats;
+mod store;
+mod table;
+mod time;
+mod upkeep;
+mod watch;
+
+pub use enqueue::{SqliteOutbox, SqliteTransaction};
+pub use options::{SqliteOptions, Synchronous};
+pub use rusqlite;
+pub use store::SqliteStore;
+pub use watch::fair_busy_timeout;
