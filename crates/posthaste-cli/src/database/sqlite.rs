@@ -1,0 +1,78 @@
+//! `sqlite:` is a file, and the producer's transaction on it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste::{Admin, Error, ErrorKind, Migration, Rules, Store};
+use posthaste_sqlite::{SqliteOptions, SqliteOutbox, SqliteStore};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use super::{Database, Messages, Producer};
+use crate::failure::Failure;
+
+/// How long to wait for another writer.
+const BUSY: Duration = Duration::from_secs(30);
+
+pub(super) fn open(path: &Path, table: &str, create: bool) -> Result<Database, Failure> {
+    let store = SqliteStore::open(path, SqliteOptions::default().table(table).create(create))?;
+    if !create && !path.exists() {
+        let text = format!("there is no database file {}", path.display());
+        return Err(Error::new(ErrorKind::NotMigrated, text).into());
+    }
+    let producer = SqliteProducer { path: path.to_owned(), outbox: store.outbox() };
+    let store: Arc<SqliteStore> = Arc::new(store);
+    Ok(Database {
+        admin: store.clone() as Arc<dyn Admin>,
+        store: store as Arc<dyn Store>,
+        producer: Box::new(producer),
+    })
+}
+
+pub(super) fn migrations(table: &str) -> Result<Vec<Migration>, Failure> {
+    // The file is not opened before the first operation.
+    let store = SqliteStore::open("outbox.db", SqliteOptions::default().table(table))?;
+    Ok(store.migration_sql())
+}
+
+struct SqliteProducer {
+    path: PathBuf,
+    outbox: SqliteOutbox,
+}
+
+#[async_trait]
+impl Producer for SqliteProducer {
+    async fn enqueue_all(&self, messages: &mut Messages<'_>, rules: &Rules) -> Result<u64, Failure> {
+        tokio::task::block_in_place(|| self.enqueue_blocking(messages, rules))
+    }
+}
+
+impl SqliteProducer {
+    fn enqueue_blocking(&self, messages: &mut Messages<'_>, rules: &Rules) -> Result<u64, Failure> {
+        let outbox = self.outbox.clone().with_rules(rules.clone());
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(&self.path, flags).map_err(failed)?;
+        connection.busy_timeout(BUSY).map_err(failed)?;
+        let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+        let mut count = 0;
+        for message in messages {
+            outbox.enqueue(&tx, &message?)?;
+            count += 1;
+        }
+        tx.commit().map_err(failed)?;
+        Ok(count)
+    }
+}
+
+/// What the driver reports, by its result code.
+fn failed(error: rusqlite::Error) -> Failure {
+    let kind = match error.sqlite_error_code() {
+        Some(ErrorCode::ReadOnly) => ErrorKind::ReadOnly,
+        Some(ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
+            ErrorKind::PermissionDenied
+        }
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, "the messages cannot be written").with_source(error).into()
+}

@@ -1,0 +1,12 @@
+//! Drives the real binary, each test on a database of its own.
+#![allow(clippy::unwrap_used, reason = "all of it is tests")]
+
+mod admin;
+mod bad_input;
+mod crash;
+mod demo;
+mod enqueue;
+mod migrate;
+mod output;
+mod relay;
+mod support;
