@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use posthaste::{DueRecords, Keys, Lane, Message, Outcome, Position, ReadRequest, Record, Scan};
+use posthaste::{DueRecords, Keys, Lane, Message, Outcome, Page, Position, ReadRequest, Record, Scan};
 
 use super::fixture::StoreFixture;
 use super::support::{
@@ -308,7 +308,7 @@ pub async fn a_read_changes_nothing(f: &dyn StoreFixture) {
     enqueue(f, &[loose("l1"), keyed("b", "b1").delay(LONG)]).await;
     let first = read(&f.store(), &everything(f)).await;
     let second = read(&f.store(), &everything(f)).await;
-    assert_eq!(first, second, "reading takes nothing away");
+    assert_eq!(seen(first), seen(second), "reading takes nothing away");
 }
 
 /// Another process reads the same table.
@@ -316,7 +316,14 @@ pub async fn another_store_on_the_database_reads_the_same(f: &dyn StoreFixture) 
     sequence(f, 3).await;
     enqueue(f, &[loose("l1"), keyed("b", "b1").delay(LONG), keyed("b", "b2")]).await;
     let second = f.second().await;
-    assert_eq!(read(&second, &everything(f)).await, read(&f.store(), &everything(f)).await);
+    let (there, here) = (read(&second, &everything(f)).await, read(&f.store(), &everything(f)).await);
+    assert_eq!(seen(there), seen(here));
+}
+
+/// A page without what may be known in one read and not yet in the next: which positions are firm.
+fn seen(mut page: Page) -> Page {
+    page.reached.iter_mut().for_each(|reached| reached.firm = None);
+    page
 }
 
 /// Databases limit how many parameters a statement may have.

@@ -1,0 +1,2 @@
+-- The migrations that were applied.
+SELECT version, name FROM {outbox_migrations} ORDER BY version

@@ -1,0 +1,129 @@
+//! Where to connect: a URL or a connection string, with the parameters that the driver does not know taken out.
+
+use std::time::Duration;
+
+use posthaste::{Error, ErrorKind};
+use tokio_postgres::Config;
+
+use crate::tls::{SslMode, Tls};
+
+/// A database to connect to.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) config: Config,
+    pub(crate) tls: Tls,
+    /// The `schema` parameter, if there is one.
+    pub(crate) schema: Option<String>,
+}
+
+impl Target {
+    pub(crate) fn parse(url: &str, connect_timeout: Duration, io_timeout: Duration) -> Result<Self, Error> {
+        let (rest, ours) = take_out(url, &["sslmode", "sslrootcert", "schema"]);
+        let mut config: Config = rest.parse().map_err(|source: tokio_postgres::Error| {
+            // The driver's text names the parameter, never its value.
+            let why = std::error::Error::source(&source).map(ToString::to_string).unwrap_or_default();
+            Error::new(ErrorKind::InvalidInput, format!("the database URL cannot be used: {why}"))
+        })?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            let text = "the database URL names no host; write postgres://user@host/database";
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        }
+        let of = |name: &str| ours.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        let mode = of("sslmode").map_or(Ok(SslMode::Prefer), SslMode::parse)?;
+        let tls = Tls::new(mode, of("sslrootcert"))?;
+        config.ssl_mode(mode.of_driver());
+        config.connect_timeout(
+            config.get_connect_timeout().copied().unwrap_or(connect_timeout).min(connect_timeout),
+        );
+        config.tcp_user_timeout(io_timeout);
+        // The system counts these in whole seconds.
+        let second = Duration::from_secs(1);
+        config.keepalives_idle(io_timeout.max(second));
+        config.keepalives_interval((io_timeout / 3).max(second));
+        config.keepalives_retries(3);
+        if config.get_application_name().is_none() {
+            config.application_name("posthaste");
+        }
+        Ok(Self { config, tls, schema: of("schema").map(str::to_owned) })
+    }
+}
+
+/// Takes parameters out of a URL or a connection string.
+fn take_out(url: &str, names: &[&str]) -> (String, Vec<(String, String)>) {
+    let mut ours = Vec::new();
+    let mut is_ours = |pair: &str, decode: bool| {
+        let Some((key, value)) = pair.split_once('=') else { return false };
+        if !names.contains(&key) {
+            return false;
+        }
+        let value = if decode { percent_decoded(value) } else { value.trim_matches('\'').to_owned() };
+        ours.push((key.to_owned(), value));
+        true
+    };
+    let rest = if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let rest: Vec<_> = query.split('&').filter(|pair| !pair.is_empty() && !is_ours(pair, true)).collect();
+        if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) }
+    } else {
+        url.split(' ').filter(|pair| !is_ours(pair, false)).collect::<Vec<_>>().join(" ")
+    };
+    (rest, ours)
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, behind @ ..] = rest {
+        let escaped = (*first == b'%')
+            .then(|| {
+                behind.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok())
+            })
+            .flatten();
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &behind[2..] } else { behind };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Target, Error> {
+        Target::parse(url, Duration::from_secs(3), Duration::from_secs(5))
+    }
+
+    #[test]
+    fn our_parameters_are_taken_out() {
+        let url = "postgres://u:p@h:1/d?sslmode=disable&schema=My%20Schema&application_name=x";
+        let target = parse(url).unwrap();
+        assert_eq!(target.schema.as_deref(), Some("My Schema"));
+        assert_eq!(target.config.get_ssl_mode(), tokio_postgres::config::SslMode::Disable);
+        assert_eq!(target.config.get_application_name(), Some("x"));
+        assert_eq!(target.config.get_dbname(), Some("d"));
+        let target = parse("host=h user=u schema=s sslmode='require'").unwrap();
+        assert_eq!(target.schema.as_deref(), Some("s"));
+        assert_eq!(target.config.get_ssl_mode(), tokio_postgres::config::SslMode::Require);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_password() {
+        for url in [
+            "postgres://u:secret@h/d?sslmode=sure",
+            "postgres://u:secret@h:x/d",
+            "mysql://u:secret@h/d",
+            "postgres://u:secret@h/d?sslmode=verify-full&sslrootcert=/no/such/file",
+        ] {
+            let error = parse(url).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
+            assert!(!format!("{error:?} {error}").contains("secret"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn every_usual_ssl_mode_is_known() {
+        for mode in ["disable", "allow", "prefer", "require"] {
+            assert!(parse(&format!("postgres://h/d?sslmode={mode}")).is_ok(), "{mode}");
+        }
+    }
+}
