@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{demo, discard, enqueue, list, migrate, purge, redrive, relay, show, status};
+use crate::commands::{
+    demo, discard, enqueue, list, migrate, partitions, purge, redrive, relay, show, status,
+};
 
 /// Writes events in the transaction that makes them true, and ships them at least once, in order per key.
 #[derive(Debug, Parser)]
@@ -34,12 +36,15 @@ Exit codes:
 /// Options that every command takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// The database: sqlite:PATH (better set in the environment if it holds a password)
     #[arg(long, global = true, value_name = "URL", env = "POSTHASTE_DATABASE_URL", hide_env_values = true)]
     #[arg(help_heading = "Global options", allow_hyphen_values = true)]
+    #[arg(
+        help = "The database: sqlite:PATH or postgres://USER@HOST/DATABASE[?schema=SCHEMA] (better set in \
+                  the environment if it holds a password)"
+    )]
     pub(crate) database_url: Option<String>,
 
-    /// The outbox table; the tables beside it are named after it
+    /// The outbox table, on PostgreSQL also SCHEMA.TABLE; the tables beside it are named after it
     #[arg(long, global = true, value_name = "TABLE", default_value = "outbox")]
     #[arg(help_heading = "Global options")]
     pub(crate) table: String,
@@ -68,6 +73,8 @@ pub(crate) enum Command {
     Discard(discard::Args),
     /// Delete messages that were settled long ago
     Purge(purge::Args),
+    /// Make partitions ahead, and drop old ones (PostgreSQL)
+    Partitions(partitions::Args),
 }
 
 #[cfg(test)]

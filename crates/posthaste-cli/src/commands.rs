@@ -6,6 +6,7 @@ pub(crate) mod discard;
 pub(crate) mod enqueue;
 pub(crate) mod list;
 pub(crate) mod migrate;
+pub(crate) mod partitions;
 pub(crate) mod purge;
 pub(crate) mod redrive;
 pub(crate) mod relay;

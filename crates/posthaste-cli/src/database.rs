@@ -1,23 +1,29 @@
 //! The database that a command works on. A new kind of database is added here, and nowhere else: its scheme in
 //! `url.rs`, its file beside `sqlite.rs`, and an arm in [`Target::open`] and [`Target::migrations`].
 
+mod postgres;
+mod settings;
 mod sqlite;
 mod url;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use posthaste::{Admin, Error, ErrorKind, Message, Migration, RelayId, Rules, Store};
+use posthaste::{Admin, Error, ErrorKind, Migration, RelayId, Rules, Store};
+use posthaste_postgres::{Partition, PartitionPlan, PartitionReport};
 
+pub(crate) use self::settings::{Every, ListenArgs, SchemaArgs, Settings};
 use self::url::DatabaseUrl;
 pub(crate) use self::url::{has_password, redact};
 use crate::failure::Failure;
+use crate::ndjson::Input;
 
 /// Which outbox is meant.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) url: Option<String>,
     pub(crate) table: String,
+    pub(crate) settings: Settings,
 }
 
 /// An open database.
@@ -28,18 +34,33 @@ pub(crate) struct Database {
     pub(crate) admin: Arc<dyn Admin>,
     /// What producers work on.
     pub(crate) producer: Box<dyn Producer>,
+    /// What not every kind of database has.
+    pub(crate) extras: Option<Box<dyn Extras>>,
 }
 
 /// The producer's side of a database: a transaction that enqueues.
 #[async_trait]
 pub(crate) trait Producer: Send + Sync {
-    /// Enqueues messages in one transaction, and returns how many there were. Takes them one by one, so that
-    /// after an error the caller can tell which one it was: the last one taken. Then nothing is enqueued.
-    async fn enqueue_all(&self, messages: &mut Messages<'_>, rules: &Rules) -> Result<u64, Failure>;
+    /// Enqueues messages in one transaction, and returns how many there were. After an error, which names the
+    /// message's place, nothing is enqueued.
+    async fn enqueue_all(&self, inputs: &mut Inputs<'_>, rules: &Rules) -> Result<u64, Failure>;
 }
 
 /// Messages as they are read from somewhere.
-pub(crate) type Messages<'a> = dyn Iterator<Item = Result<Message, Failure>> + Send + 'a;
+pub(crate) type Inputs<'a> = dyn Iterator<Item = Result<Input, Failure>> + Send + 'a;
+
+/// What not every kind of database has: partitions, and an inbox without an outbox.
+#[async_trait]
+pub(crate) trait Extras: Send + Sync {
+    /// Brings the inbox alone up to date.
+    async fn migrate_inbox(&self) -> Result<Vec<Migration>, Error>;
+
+    /// How long the partitions are; `None` where there is none yet.
+    async fn partitioned_by(&self) -> Result<Option<Partition>, Error>;
+
+    /// Makes partitions ahead, and drops old ones.
+    async fn maintain_partitions(&self, plan: &PartitionPlan) -> Result<PartitionReport, Error>;
+}
 
 impl Database {
     /// Finds out whether this user may write, without changing anything.
@@ -53,10 +74,30 @@ impl Target {
     /// Opens a database whose tables are up to date.
     pub(crate) async fn open(&self) -> Result<Database, Failure> {
         let database = self.connect(false)?;
-        match database.admin.pending_migrations().await?.as_slice() {
-            [] => Ok(database),
-            pending => Err(not_migrated(&self.table, pending).into()),
+        self.check_migrated(&database).await?;
+        Ok(database)
+    }
+
+    /// As [`open`](Self::open), for a producer. It may not be allowed to look how far the tables are; then enqueueing
+    /// finds out.
+    pub(crate) async fn open_to_enqueue(&self) -> Result<Database, Failure> {
+        let database = self.connect(false)?;
+        match self.check_migrated(&database).await {
+            Err(error) if error.kind() != ErrorKind::PermissionDenied => Err(error.into()),
+            Ok(()) | Err(_) => Ok(database),
         }
+    }
+
+    async fn check_migrated(&self, database: &Database) -> Result<(), Error> {
+        match database.admin.pending_migrations().await?.as_slice() {
+            [] => Ok(()),
+            pending => Err(not_migrated(&self.table, pending)),
+        }
+    }
+
+    /// The same outbox, with settings.
+    pub(crate) fn with(&self, settings: Settings) -> Self {
+        Self { settings, ..self.clone() }
     }
 
     /// Opens a database in whatever state it is.
@@ -72,17 +113,27 @@ impl Target {
     /// All migrations, without a database.
     pub(crate) fn migrations(&self) -> Result<Vec<Migration>, Failure> {
         match self.url.as_deref().map(DatabaseUrl::parse).transpose()? {
-            None | Some(DatabaseUrl::Sqlite(_)) => sqlite::migrations(&self.table),
+            None | Some(DatabaseUrl::Sqlite(_)) => {
+                self.settings.refuse("SQLite")?;
+                sqlite::migrations(&self.table)
+            }
+            Some(DatabaseUrl::Postgres(url)) => postgres::migrations(&url, &self.table, &self.settings),
         }
     }
 
     fn connect(&self, create: bool) -> Result<Database, Failure> {
         let Some(url) = self.url.as_deref() else {
-            return Err(Failure::bad_input("no database is named")
-                .hint("set POSTHASTE_DATABASE_URL or --database-url, for example to sqlite:outbox.db"));
+            return Err(Failure::bad_input("no database is named").hint(
+                "set POSTHASTE_DATABASE_URL or --database-url, for example to sqlite:outbox.db or \
+                       postgres://user@host/database",
+            ));
         };
         match DatabaseUrl::parse(url)? {
-            DatabaseUrl::Sqlite(path) => sqlite::open(&path, &self.table, create),
+            DatabaseUrl::Sqlite(path) => {
+                self.settings.refuse("SQLite")?;
+                sqlite::open(&path, &self.table, create)
+            }
+            DatabaseUrl::Postgres(url) => postgres::open(&url, &self.table, &self.settings),
         }
     }
 }

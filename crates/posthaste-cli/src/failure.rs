@@ -53,6 +53,14 @@ impl Failure {
         self
     }
 
+    /// As [`at`](Self::at), for a line of the input; `None` where there are no lines.
+    pub(crate) fn at_line(self, line: Option<u64>) -> Self {
+        match line {
+            Some(line) => self.at(format_args!("line {line}")),
+            None => self,
+        }
+    }
+
     /// Tells the user, and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match &self.place {
@@ -88,8 +96,12 @@ impl From<posthaste::Error> for Failure {
             _ => Self::failed(message),
         };
         match hint_for(error.kind()) {
-            // The store may have said it already.
-            Some(hint) if !failure.message.contains("posthaste migrate") => failure.hint(hint),
+            // The store may have said it already, and better.
+            Some(hint)
+                if !["posthaste migrate", "this takes"].iter().any(|said| failure.message.contains(said)) =>
+            {
+                failure.hint(hint)
+            }
             _ => failure,
         }
     }
@@ -105,18 +117,18 @@ fn hint_for(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::SchemaTooNew => Some("upgrade this program; a newer version has migrated the table"),
         ErrorKind::ForeignTable => Some("choose another name with --table"),
         ErrorKind::PermissionDenied | ErrorKind::ReadOnly => {
-            Some("check the rights of the database, its file and its directory")
+            Some("check the rights of the user, or those of the database file and its directory")
         }
         ErrorKind::Conflict => Some("another transaction got in between; run the command again"),
         _ => None,
     }
 }
 
-/// The error's text, and those of its causes where they say more.
+/// The error's text, and those of its causes where they say more. What PostgreSQL reports, the store has said already.
 fn with_sources(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
-    while let Some(cause) = source {
+    while let Some(cause) = source.filter(|cause| !cause.is::<tokio_postgres::Error>()) {
         let cause_text = cause.to_string();
         if !text.contains(&cause_text) {
             text.push_str(": ");

@@ -43,7 +43,10 @@ impl LogArgs {
 
     /// Starts logging. `RUST_LOG` goes before the options.
     pub(crate) fn start(&self) {
-        let own = format!("warn,posthaste={level},posthaste_sqlite={level}", level = self.level());
+        let own = format!(
+            "warn,posthaste={level},posthaste_sqlite={level},posthaste_postgres={level}",
+            level = self.level()
+        );
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(own));
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)

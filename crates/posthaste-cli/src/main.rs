@@ -24,22 +24,22 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::cli::{Cli, Command};
-use crate::database::{Target, has_password, redact};
+use crate::database::{Settings, Target, has_password, redact};
 use crate::failure::{Failure, note, tell};
 
 fn main() -> ExitCode {
-    let (cli, url_from_command_line) = match parse() {
+    let (cli, with_password) = match parse() {
         Ok(parsed) => parsed,
         Err(code) => return code,
     };
-    let target = Target { url: cli.global.database_url, table: cli.global.table };
-    if url_from_command_line && target.url.as_deref().is_some_and(has_password) {
-        tell(
-            "warning",
-            "the password in --database-url can be seen by other users of this machine; better set \
-             POSTHASTE_DATABASE_URL",
+    for (_, option, variable) in URLS.iter().filter(|(id, ..)| with_password.contains(id)) {
+        let text = format!(
+            "the password in {option} can be seen by other users of this machine; better set {variable}"
         );
+        tell("warning", &text);
     }
+    let target =
+        Target { url: cli.global.database_url, table: cli.global.table, settings: Settings::default() };
     match run(&target, cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -69,21 +69,33 @@ async fn dispatch(target: &Target, command: Command) -> Result<(), Failure> {
         Command::Redrive(args) => commands::redrive::run(target, args).await,
         Command::Discard(args) => commands::discard::run(target, args).await,
         Command::Purge(args) => commands::purge::run(target, args).await,
+        Command::Partitions(args) => commands::partitions::run(target, args).await,
     }
 }
 
-/// Parses the command line. The second value says whether the database URL stood on it.
-fn parse() -> Result<(Cli, bool), ExitCode> {
+/// Options that hold a URL, and the variables in which it is better placed.
+const URLS: [(&str, &str, &str); 2] = [
+    ("database_url", "--database-url", "POSTHASTE_DATABASE_URL"),
+    ("listen_url", "--listen-url", "POSTHASTE_LISTEN_URL"),
+];
+
+/// Parses the command line. The second value says which options stand on it with a password.
+fn parse() -> Result<(Cli, Vec<&'static str>), ExitCode> {
     let parsed = Cli::command().try_get_matches().and_then(|matches| {
         let cli = Cli::from_arg_matches(&matches)?;
-        Ok((cli, stands_on_command_line(&matches, "database_url")))
+        let ids = URLS.iter().map(|(id, ..)| *id);
+        Ok((cli, ids.filter(|id| shows_password(&matches, id)).collect()))
     });
     parsed.map_err(|error| usage_error(&error))
 }
 
-fn stands_on_command_line(matches: &ArgMatches, id: &str) -> bool {
-    matches.value_source(id) == Some(ValueSource::CommandLine)
-        || matches.subcommand().is_some_and(|(_, matches)| stands_on_command_line(matches, id))
+/// Whether an option stands on the command line and holds a password.
+fn shows_password(matches: &ArgMatches, id: &str) -> bool {
+    // An error: this command has no such option.
+    let url = matches.try_get_one::<String>(id).ok().flatten();
+    let is_on_command_line = || matches.value_source(id) == Some(ValueSource::CommandLine);
+    url.is_some_and(|url| is_on_command_line() && has_password(url))
+        || matches.subcommand().is_some_and(|(_, matches)| shows_password(matches, id))
 }
 
 /// Prints help, the version, or what is wrong with the command line. A wrong argument is quoted there, and it

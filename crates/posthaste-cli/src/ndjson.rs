@@ -161,6 +161,13 @@ fn json_error(error: &serde_json::Error) -> String {
     }
 }
 
+/// A message, and the line on which it stood where there are lines.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) message: Message,
+    pub(crate) line: Option<u64>,
+}
+
 /// Reads messages line by line, in bounded memory.
 pub(crate) struct Reader<R> {
     input: R,
@@ -175,12 +182,7 @@ impl<R: BufRead> Reader<R> {
         Self { input, rules, buffer: Vec::new(), line: 0 }
     }
 
-    /// Which line was read last; `None` before the first and behind the last.
-    pub(crate) fn place(&self) -> Option<String> {
-        (!self.buffer.is_empty()).then(|| format!("line {}", self.line))
-    }
-
-    fn next_message(&mut self) -> Result<Option<Message>, Failure> {
+    fn next_input(&mut self) -> Result<Option<Input>, Failure> {
         loop {
             if !self.read_line()? {
                 return Ok(None);
@@ -193,11 +195,12 @@ impl<R: BufRead> Reader<R> {
                 continue;
             }
             let message = parse_line(text.trim_ascii()).map_err(Failure::bad_input);
+            let line = Some(self.line);
             let checked = message.and_then(|message| {
                 self.rules.check(&message)?;
-                Ok(message)
+                Ok(Some(Input { message, line }))
             });
-            return checked.map(Some).map_err(|failure| failure.at(format_args!("line {}", self.line)));
+            return checked.map_err(|failure| failure.at_line(line));
         }
     }
 
@@ -213,17 +216,17 @@ impl<R: BufRead> Reader<R> {
             .map_err(|error| Failure::failed(format!("the input cannot be read: {error}")))?;
         if read > limit {
             let failure = Failure::bad_input(format!("the line has more than {limit} bytes"));
-            return Err(failure.at(format_args!("line {}", self.line)));
+            return Err(failure.at_line(Some(self.line)));
         }
         Ok(read > 0)
     }
 }
 
 impl<R: BufRead> Iterator for Reader<R> {
-    type Item = Result<Message, Failure>;
+    type Item = Result<Input, Failure>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_message().transpose()
+        self.next_input().transpose()
     }
 }
 
@@ -332,9 +335,10 @@ mod tests {
     fn the_reader_counts_lines_skips_blank_ones_and_stops_at_the_first_error() {
         let input = "\u{feff}{\"event_type\":\"a\"}\r\n\n  \n{\"event_type\":\"b\"}\n{\"event_type\":\"\"}\n";
         let mut reader = Reader::new(input.as_bytes(), Rules::default());
-        assert_eq!(reader.next().unwrap().unwrap().event_type(), "a");
-        assert_eq!(reader.next().unwrap().unwrap().event_type(), "b");
-        assert_eq!(reader.place().as_deref(), Some("line 4"));
+        let mut next =
+            || reader.next().unwrap().map(|input| (input.message.event_type().to_owned(), input.line));
+        assert_eq!(next().unwrap(), ("a".to_owned(), Some(1)));
+        assert_eq!(next().unwrap(), ("b".to_owned(), Some(4)));
         let failure = reader.next().unwrap().unwrap_err();
         let text = format!("{failure:?}");
         assert!(text.contains("line 5") && text.contains("event_type is empty"), "{text}");

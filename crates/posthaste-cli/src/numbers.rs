@@ -21,6 +21,14 @@ pub(crate) fn at_least_one_u32(text: &str) -> Result<NonZeroU32, String> {
     NonZeroU32::try_from(at_least_one(text)?).map_err(|_| TOO_LARGE.to_owned())
 }
 
+/// Parses a number of lanes.
+pub(crate) fn lanes(text: &str) -> Result<u16, String> {
+    match u16::try_from(at_least_one(text)?.get()) {
+        Ok(number) if number <= 1_024 => Ok(number),
+        _ => Err("must be at most 1024".to_owned()),
+    }
+}
+
 /// Parses a probability.
 pub(crate) fn probability(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
@@ -45,6 +53,8 @@ mod tests {
         }
         assert!(at_least_one_u32("5000000000").is_err());
         assert_eq!(at_least_one_u64("5").unwrap().get(), 5);
+        assert_eq!(lanes("1024"), Ok(1_024));
+        assert!(lanes("1025").is_err() && lanes("0").is_err() && lanes("70000").is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use posthaste::{Message, MessageId, Rules};
 use crate::database::Target;
 use crate::durations;
 use crate::failure::Failure;
-use crate::ndjson::{Headers, Reader};
+use crate::ndjson::{Headers, Input, Reader};
 use crate::numbers::at_least_one;
 use crate::output::Output;
 
@@ -124,8 +124,9 @@ async fn one(target: &Target, event_type: String, args: Single, rules: Rules) ->
     let message = message(event_type, args, rules.max_payload_bytes)?;
     rules.check(&message)?;
     let id = message.id();
-    let database = target.open().await?;
-    database.producer.enqueue_all(&mut std::iter::once(Ok(message)), &rules).await?;
+    let database = target.open_to_enqueue().await?;
+    let input = Input { message, line: None };
+    database.producer.enqueue_all(&mut std::iter::once(Ok(input)), &rules).await?;
     let mut output = Output::new();
     output.line(id)?;
     Ok(output.finish()?)
@@ -172,15 +173,11 @@ async fn many(target: &Target, source: &Path, rules: Rules) -> Result<(), Failur
     let mut file = open_rereadable(source)?;
     // Everything is checked before the transaction begins: what is wrong is found before any SQL, and a slow
     // source does not hold a lock.
-    Reader::new(BufReader::new(&file), rules.clone()).try_for_each(|message| message.map(drop))?;
+    Reader::new(BufReader::new(&file), rules.clone()).try_for_each(|input| input.map(drop))?;
     file.rewind().map_err(|error| cannot_read(source, &error))?;
-    let database = target.open().await?;
+    let database = target.open_to_enqueue().await?;
     let mut reader = Reader::new(BufReader::new(&file), rules.clone());
-    let enqueued = database.producer.enqueue_all(&mut reader, &rules).await;
-    let count = enqueued.map_err(|failure| match reader.place() {
-        Some(place) => failure.at(place),
-        None => failure,
-    })?;
+    let count = database.producer.enqueue_all(&mut reader, &rules).await?;
     let mut output = Output::new();
     output.line(count)?;
     Ok(output.finish()?)

@@ -1,9 +1,10 @@
 //! `posthaste migrate`: create the tables, or bring them up to date.
 
 use posthaste::Migration;
+use posthaste_postgres::Partition;
 
-use crate::database::Target;
-use crate::failure::Failure;
+use crate::database::{SchemaArgs, Settings, Target};
+use crate::failure::{Failure, note};
 use crate::output::Output;
 
 #[derive(Debug, clap::Args)]
@@ -16,24 +17,36 @@ pub(crate) struct Args {
     /// Change nothing; exit with 1 if migrations are pending
     #[arg(long)]
     check: bool,
+
+    #[command(flatten)]
+    schema: SchemaArgs,
 }
 
 const EXAMPLES: &str = "\
 Running it again does nothing; running it from many places at once is safe. Where there is no \
-SQLite file, it makes one.
+SQLite file, it makes one; on PostgreSQL it makes the schema too if the user may. --partition, \
+--wake-trigger and --lanes count when the outbox is made, and change nothing about one that is there.
 
 Examples:
   posthaste migrate --database-url sqlite:outbox.db
+  posthaste migrate --database-url postgres://migrator@host/shop --table billing.outbox
+  posthaste migrate --partition day --lanes 128
   posthaste migrate --check || echo 'run posthaste migrate'
   posthaste migrate --print > migrations/0042_outbox.sql";
 
+/// The migration that makes the outbox.
+const OUTBOX: i64 = 1;
+
 pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
+    let target = target.with(Settings { schema: args.schema, ..Settings::default() });
     if args.print {
-        print(&target.migrations()?)
+        let mut migrations = target.migrations()?;
+        target.settings.schema.choose(&mut migrations);
+        print(&migrations)
     } else if args.check {
-        check(target).await
+        check(&target).await
     } else {
-        migrate(target).await
+        migrate(&target).await
     }
 }
 
@@ -50,25 +63,50 @@ fn print(migrations: &[Migration]) -> Result<(), Failure> {
 }
 
 async fn check(target: &Target) -> Result<(), Failure> {
-    let pending = target.open_any()?.admin.pending_migrations().await?;
-    let mut output = Output::new();
-    for migration in &pending {
-        output.line(format_args!("pending {}: {}", migration.version, migration.name))?;
-    }
-    if pending.is_empty() {
-        output.line("up to date")?;
-    }
-    output.finish()?;
+    let mut pending = target.open_any()?.admin.pending_migrations().await?;
+    target.settings.schema.choose(&mut pending);
+    list("pending", &pending)?;
     if pending.is_empty() { Ok(()) } else { Err(Failure::silent()) }
 }
 
 async fn migrate(target: &Target) -> Result<(), Failure> {
-    let applied = target.open_or_create()?.admin.migrate().await?;
-    let mut output = Output::new();
-    for migration in &applied {
-        output.line(format_args!("applied {}: {}", migration.version, migration.name))?;
+    let schema = &target.settings.schema;
+    let database = target.open_or_create()?;
+    let applied = match &database.extras {
+        Some(extras) if schema.inbox_only => extras.migrate_inbox().await?,
+        _ => database.admin.migrate().await?,
+    };
+    list("applied", &applied)?;
+    if applied.iter().any(|migration| migration.version == OUTBOX) {
+        return Ok(());
     }
-    if applied.is_empty() {
+    if let (Some(extras), Some(wanted)) = (&database.extras, schema.partition) {
+        check_partitions(extras.partitioned_by().await?, wanted.into())?;
+    }
+    if schema.wake_trigger || schema.lanes.is_some() {
+        note("the outbox was there before; --wake-trigger and --lanes count only when it is made");
+    }
+    Ok(())
+}
+
+/// Says if the outbox that was there before is partitioned otherwise than asked.
+fn check_partitions(there: Option<Partition>, wanted: Partition) -> Result<(), Failure> {
+    match there {
+        Some(there) if there != wanted => {
+            Err(Failure::bad_input("the outbox was there before, and its partitions are of another length")
+                .hint("`posthaste partitions --partition` chooses the length of further ones"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Prints migrations, and what was or is to be done about them.
+fn list(done: &str, migrations: &[Migration]) -> Result<(), Failure> {
+    let mut output = Output::new();
+    for migration in migrations {
+        output.line(format_args!("{done} {}: {}", migration.version, migration.name))?;
+    }
+    if migrations.is_empty() {
         output.line("up to date")?;
     }
     Ok(output.finish()?)

@@ -11,7 +11,7 @@ use posthaste::{
 };
 use tokio::time::Instant;
 
-use crate::database::Target;
+use crate::database::{ListenArgs, Settings, Target};
 use crate::durations::{self, human};
 use crate::failure::{Failure, note};
 use crate::logging::LogArgs;
@@ -35,6 +35,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     failures: Failures,
+
+    #[command(flatten)]
+    listen: ListenArgs,
 
     #[command(flatten)]
     logs: LogArgs,
@@ -150,7 +153,8 @@ enum OnDead {
 const EXAMPLES: &str = "\
 Messages are published at least once, and those of one key (aggregate type and id) one after \
 another in the order in which they were enqueued. Several relays may work on one table: they \
-share the lanes; on SQLite one works and the others stand by.
+share the lanes; on SQLite one works and the others stand by. On PostgreSQL an idle relay is woken \
+by producers; behind a pooler it needs --listen-url for that, and polls without it.
 
 The first SIGTERM or Ctrl-C drains: no new message is taken, those being published are \
 finished. The second one abandons them; they are published again by the next relay.
@@ -169,7 +173,9 @@ Examples:
 pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
     args.logs.start();
     let mut requests = StopRequests::listen()?;
-    let database = target.open().await?;
+    let settings =
+        Settings { listen: args.listen.clone(), lease: Some(args.limits.lease), ..Settings::default() };
+    let database = target.with(settings).open().await?;
     // The relay itself rides out what may go away; a file without write permission will not.
     database.check_writable().await?;
     let builder = configure(Relay::builder(database.store.clone()), &args);

@@ -9,8 +9,9 @@ use posthaste::{Admin, Error, ErrorKind, Migration, Rules, Store};
 use posthaste_sqlite::{SqliteOptions, SqliteOutbox, SqliteStore};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::{Database, Messages, Producer};
+use super::{Database, Inputs, Producer};
 use crate::failure::Failure;
+use crate::ndjson::Input;
 
 /// How long to wait for another writer.
 const BUSY: Duration = Duration::from_secs(30);
@@ -27,6 +28,7 @@ pub(super) fn open(path: &Path, table: &str, create: bool) -> Result<Database, F
         admin: store.clone() as Arc<dyn Admin>,
         store: store as Arc<dyn Store>,
         producer: Box::new(producer),
+        extras: None,
     })
 }
 
@@ -43,21 +45,22 @@ struct SqliteProducer {
 
 #[async_trait]
 impl Producer for SqliteProducer {
-    async fn enqueue_all(&self, messages: &mut Messages<'_>, rules: &Rules) -> Result<u64, Failure> {
-        tokio::task::block_in_place(|| self.enqueue_blocking(messages, rules))
+    async fn enqueue_all(&self, inputs: &mut Inputs<'_>, rules: &Rules) -> Result<u64, Failure> {
+        tokio::task::block_in_place(|| self.enqueue_blocking(inputs, rules))
     }
 }
 
 impl SqliteProducer {
-    fn enqueue_blocking(&self, messages: &mut Messages<'_>, rules: &Rules) -> Result<u64, Failure> {
+    fn enqueue_blocking(&self, inputs: &mut Inputs<'_>, rules: &Rules) -> Result<u64, Failure> {
         let outbox = self.outbox.clone().with_rules(rules.clone());
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(&self.path, flags).map_err(failed)?;
         connection.busy_timeout(BUSY).map_err(failed)?;
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
         let mut count = 0;
-        for message in messages {
-            outbox.enqueue(&tx, &message?)?;
+        for input in inputs {
+            let Input { message, line } = input?;
+            outbox.enqueue(&tx, &message).map_err(|error| Failure::from(error).at_line(line))?;
             count += 1;
         }
         tx.commit().map_err(failed)?;

@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use crate::failure::Failure;
 
 /// A database URL that this build has a store for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
+#[cfg_attr(test, derive(Debug))]
 pub(crate) enum DatabaseUrl {
     /// `sqlite:` and the path of a file.
     Sqlite(PathBuf),
+    /// `postgres://`, whole.
+    Postgres(String),
 }
 
 impl DatabaseUrl {
@@ -21,21 +24,31 @@ impl DatabaseUrl {
         let (scheme, rest) = match text.split_once(':') {
             Some((scheme, rest)) if is_scheme(scheme) => (scheme.to_ascii_lowercase(), rest),
             _ => {
-                let failure = Failure::bad_input("the database URL has no scheme, such as sqlite:");
-                return Err(failure.hint("a SQLite file is written sqlite:outbox.db"));
+                let failure =
+                    Failure::bad_input("the database URL has no scheme, such as sqlite: or postgres:");
+                return Err(failure.hint(EXAMPLE));
             }
         };
         match scheme.as_str() {
             "sqlite" => sqlite_path(rest).map(Self::Sqlite),
-            "postgres" | "postgresql" => Err(no_store_yet("PostgreSQL")),
+            "postgres" | "postgresql" if rest.starts_with("//") => {
+                Ok(Self::Postgres(format!("{scheme}:{rest}")))
+            }
+            "postgres" | "postgresql" => {
+                Err(Failure::bad_input("the PostgreSQL URL names no server").hint(EXAMPLE))
+            }
             "mysql" | "mariadb" => Err(no_store_yet("MySQL")),
-            _ => Err(Failure::bad_input(format!("unknown database scheme {scheme:?}; known is sqlite:"))
-                .hint(EXAMPLE)),
+            _ => {
+                let text = format!("unknown database scheme {scheme:?}; known are {KNOWN}");
+                Err(Failure::bad_input(text).hint(EXAMPLE))
+            }
         }
     }
 }
 
-const EXAMPLE: &str = "a SQLite file is written sqlite:outbox.db or sqlite:///var/lib/app/outbox.db";
+const KNOWN: &str = "sqlite: and postgres:";
+const EXAMPLE: &str = "a SQLite file is written sqlite:outbox.db or sqlite:///var/lib/app/outbox.db, a PostgreSQL \
+                       server postgres://user@host/database";
 
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -43,7 +56,7 @@ fn is_scheme(text: &str) -> bool {
 }
 
 fn no_store_yet(database: &str) -> Failure {
-    Failure::bad_input(format!("this build has no store for {database} yet; it knows sqlite:")).hint(EXAMPLE)
+    Failure::bad_input(format!("this build has no store for {database} yet; it knows {KNOWN}")).hint(EXAMPLE)
 }
 
 fn sqlite_path(rest: &str) -> Result<PathBuf, Failure> {
@@ -105,8 +118,21 @@ mod tests {
     use super::*;
 
     fn path(url: &str) -> PathBuf {
-        let DatabaseUrl::Sqlite(path) = DatabaseUrl::parse(url).unwrap();
-        path
+        match DatabaseUrl::parse(url) {
+            Ok(DatabaseUrl::Sqlite(path)) => path,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn postgres_urls_are_kept_whole() {
+        let cases = [
+            ("postgres://ann@host/db?schema=x", "postgres://ann@host/db?schema=x"),
+            ("PostgreSQL://Host/DB", "postgresql://Host/DB"),
+        ];
+        for (url, kept) in cases {
+            assert_eq!(DatabaseUrl::parse(url).unwrap(), DatabaseUrl::Postgres(kept.to_owned()));
+        }
     }
 
     #[test]
@@ -129,8 +155,8 @@ mod tests {
             "sqlite://",
             "sqlite::memory:",
             "sqlite:outbox.db?mode=ro",
-            "postgres://ann:secret@host/db",
-            "postgresql://ann:secret@host/db",
+            "postgres:ann:secret@host/db",
+            "postgresql:",
             "mysql://ann:secret@host/db",
             "oracle://ann:secret@host/db",
             "://ann:secret@host/db",

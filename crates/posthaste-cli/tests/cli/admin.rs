@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 use crate::support::Bed;
 
 /// Three dead messages (two event types), one ready, one waiting; published ones besides.
-fn mixed() -> Bed {
-    let bed = Bed::new();
+fn mixed(bed: &Bed) {
     bed.enqueue(concat!(
         r#"{"event_type":"bad.order","aggregate_type":"order","aggregate_id":"1","payload":{"n": 1}}"#,
         "\n",
@@ -20,7 +19,6 @@ fn mixed() -> Bed {
     bed.kill_bad_messages();
     bed.enqueue_one(&["--event-type", "ready.order"]);
     bed.enqueue_one(&["--event-type", "late.order", "--delay", "1h"]);
-    bed
 }
 
 fn ids(lines: &[Value]) -> Vec<String> {
@@ -45,9 +43,8 @@ fn status_of_an_empty_outbox_is_zero_not_absent() {
     assert!(status["lanes"]["total"].as_u64().unwrap() >= 1);
 }
 
-#[test]
-fn status_counts_each_state() {
-    let bed = mixed();
+pub(crate) fn status_counts_each_state(bed: &Bed) {
+    mixed(bed);
     bed.enqueue_one(&["--event-type", "e", "--aggregate", "cart/1", "--delay", "1h"]);
     bed.enqueue_one(&["--event-type", "e", "--aggregate", "cart/1"]);
     let status = bed.status();
@@ -64,9 +61,8 @@ fn status_counts_each_state() {
     }
 }
 
-#[test]
-fn list_filters_by_state_and_event_type_oldest_first() {
-    let bed = mixed();
+pub(crate) fn list_filters_by_state_and_event_type_oldest_first(bed: &Bed) {
+    mixed(bed);
     let types = |arguments: &[&str]| -> Vec<Value> {
         bed.list(arguments).iter().map(|line| line["event_type"].clone()).collect()
     };
@@ -85,9 +81,8 @@ fn list_filters_by_state_and_event_type_oldest_first() {
     assert!(text.contains("order/1") && text.contains("refused by the test"), "{text}");
 }
 
-#[test]
-fn list_json_has_every_field() {
-    let bed = mixed();
+pub(crate) fn list_json_has_every_field(bed: &Bed) {
+    mixed(bed);
     let mut dead = bed.list(&["--state", "dead", "--limit", "1"]);
     for name in ["id", "enqueued_at", "settled_at"] {
         assert!(dead[0][name].take().is_string(), "{name}");
@@ -109,9 +104,8 @@ fn list_json_has_every_field() {
     );
 }
 
-#[test]
-fn show_has_the_payload_and_what_blocks_it() {
-    let bed = mixed();
+pub(crate) fn show_has_the_payload_and_what_blocks_it(bed: &Bed) {
+    mixed(bed);
     let dead = ids(&bed.list(&["--state", "dead"]));
     assert_eq!(bed.show(&dead[0])["payload"], "{\"n\": 1}");
     assert_eq!(bed.show(&dead[2])["payload_base64"], "AP8=");
@@ -130,9 +124,8 @@ fn show_has_the_payload_and_what_blocks_it() {
     bed.run(&["show", nowhere]).failed_with(1, &["there is no message", "hint: "]);
 }
 
-#[test]
-fn redrive_by_id_names_those_that_are_not_dead() {
-    let bed = mixed();
+pub(crate) fn redrive_by_id_names_those_that_are_not_dead(bed: &Bed) {
+    mixed(bed);
     let dead = ids(&bed.list(&["--state", "dead"]));
     let ready = ids(&bed.list(&["--state", "ready"])).remove(0);
     let nowhere = "01890a5d-ac96-774b-bcce-b302099a8057";
@@ -149,9 +142,8 @@ fn redrive_by_id_names_those_that_are_not_dead() {
     assert_eq!(bed.drain().len(), 4);
 }
 
-#[test]
-fn redrive_by_event_type_and_all() {
-    let bed = mixed();
+pub(crate) fn redrive_by_event_type_and_all(bed: &Bed) {
+    mixed(bed);
     assert_eq!(bed.ok(&["redrive", "--event-type", "*.order", "--dry-run"]), "would redrive 2 messages\n");
     assert_eq!(bed.ok(&["redrive", "--event-type", "*.order"]), "redriven 2 messages\n");
     assert_eq!(bed.status()["dead"], 1);
@@ -161,9 +153,7 @@ fn redrive_by_event_type_and_all() {
     assert_eq!(bed.drain().len(), 4);
 }
 
-#[test]
-fn redrive_in_steps_takes_each_message_once() {
-    let bed = Bed::new();
+pub(crate) fn redrive_in_steps_takes_each_message_once(bed: &Bed) {
     bed.enqueue(&"{\"event_type\":\"bad\"}\n".repeat(2_500));
     bed.kill_bad_messages();
     assert_eq!(bed.ok(&["redrive", "--all", "--rate", "1000000"]), "redriven 2500 messages\n");
@@ -172,9 +162,7 @@ fn redrive_in_steps_takes_each_message_once() {
     assert_eq!(bed.drain().len(), 2_500);
 }
 
-#[test]
-fn redrive_can_be_stopped_and_run_again() {
-    let bed = Bed::new();
+pub(crate) fn redrive_can_be_stopped_and_run_again(bed: &Bed) {
     bed.enqueue(&"{\"event_type\":\"bad\"}\n".repeat(50));
     bed.kill_bad_messages();
     let running = bed.start(&["redrive", "--all", "--rate", "1"]);
@@ -189,9 +177,8 @@ fn redrive_can_be_stopped_and_run_again() {
     assert_eq!(published.len(), 50);
 }
 
-#[test]
-fn discard_deletes_dead_messages_only() {
-    let bed = mixed();
+pub(crate) fn discard_deletes_dead_messages_only(bed: &Bed) {
+    mixed(bed);
     let dead = ids(&bed.list(&["--state", "dead"]));
     let ready = ids(&bed.list(&["--state", "ready"])).remove(0);
     let ran = bed.run(&["discard", &dead[0], &ready]);
@@ -206,7 +193,8 @@ fn discard_deletes_dead_messages_only() {
 
 #[test]
 fn purge_deletes_what_was_settled_long_ago() {
-    let bed = mixed();
+    let bed = Bed::new();
+    mixed(&bed);
     assert_eq!(bed.ok(&["purge", "--older-than", "1d"]), "purged 0 messages\n");
     let database = rusqlite::Connection::open(bed.database()).unwrap();
     let back = "UPDATE outbox SET status_at = status_at - 30 * 24 * 3600 * 1000 WHERE status <> 0";

@@ -106,9 +106,7 @@ fn a_payload_over_the_limit() {
     assert_eq!(bed.status()["ready"], 1);
 }
 
-#[test]
-fn a_bad_line_7_is_named_and_nothing_is_enqueued() {
-    let bed = Bed::new();
+pub(crate) fn a_bad_line_7_is_named_and_nothing_is_enqueued(bed: &Bed) {
     let good = "{\"event_type\":\"e\"}\n";
     let bad = [
         "{",
@@ -138,9 +136,7 @@ fn a_bad_line_7_is_named_and_nothing_is_enqueued() {
     assert_eq!(bed.status()["ready"], 0);
 }
 
-#[test]
-fn a_duplicate_in_ndjson_is_named_and_nothing_is_enqueued() {
-    let bed = Bed::new();
+pub(crate) fn a_duplicate_in_ndjson_is_named_and_nothing_is_enqueued(bed: &Bed) {
     let id = bed.enqueue_one(&["--event-type", "e", "--idempotency-key", "k"]);
     let lines = [
         r#"{"event_type":"e","idempotency_key":"k"}"#.to_owned(),
@@ -158,6 +154,10 @@ fn durations_and_numbers_that_are_zero_or_negative() {
     let options = [
         (&["enqueue", "--event-type", "e", "--delay"][..], "duration"),
         (&["purge", "--older-than"], "duration"),
+        (&["partitions", "--lookahead"], "duration"),
+        (&["partitions", "--retention"], "duration"),
+        (&["partitions", "--check-every"], "duration"),
+        (&["migrate", "--lanes"], "number"),
         (&["relay", "--for"], "duration"),
         (&["relay", "--lease"], "duration"),
         (&["relay", "--publish-timeout"], "duration"),
@@ -207,6 +207,9 @@ fn settings_that_contradict_each_other() {
         &["enqueue", "--ndjson", "-", "--payload", "x"],
         &["enqueue", "--event-type", "e", "--payload", "x", "--payload-file", "y"],
         &["migrate", "--print", "--check"],
+        &["migrate", "--inbox-only", "--lanes", "8"],
+        &["migrate", "--partition", "week"],
+        &["partitions", "--once", "--check-every", "1h"],
         &["redrive"],
         &["redrive", "--all", "--event-type", "e"],
         &["redrive", "--all", "01890a5d-ac96-774b-bcce-b302099a8057"],
@@ -230,7 +233,7 @@ fn urls_that_are_none() {
         ("", "database URL is empty"),
         ("outbox.db", "has no scheme"),
         ("oracle://host/db", "unknown database scheme \"oracle\""),
-        ("postgres://host/db", "no store for PostgreSQL yet"),
+        ("postgres:host/db", "names no server"),
         ("mysql://host/db", "no store for MySQL yet"),
         ("sqlite:", "names no file"),
         ("sqlite::memory:", "name a file"),

@@ -2,14 +2,12 @@
 
 use crate::support::{Bed, check_numbered, json_lines, numbered_lines};
 
-#[test]
-fn kill_9_and_restart_loses_nothing() {
+pub(crate) fn kill_9_and_restart_loses_nothing(bed: &Bed) {
     const MESSAGES: usize = 3_000;
     const KILLS: usize = 6;
-    let bed = Bed::new();
     bed.enqueue(&numbered_lines(MESSAGES, 30));
     let mut published = Vec::new();
-    let options = ["relay", "--lease", "300ms", "--max-in-flight", "16", "--window-rows", "64"];
+    let options = ["relay", "--lease", "1s", "--max-in-flight", "16", "--window-rows", "64"];
     for kill in 0..KILLS {
         let mut relay = bed.start(&options);
         let mut text = String::new();
@@ -30,16 +28,15 @@ fn kill_9_and_restart_loses_nothing() {
 
 /// With the feature `failpoints`: dies at each place between two steps of the relay, early and late.
 #[cfg(feature = "failpoints")]
-#[test]
-fn dying_at_any_place_loses_nothing() {
+fn dying_at_any_place_loses_nothing(new_bed: impl Fn() -> Option<Bed>) {
     const MESSAGES: usize = 400;
     for place in posthaste::failpoint::ALL {
-        let bed = Bed::new();
+        let Some(bed) = new_bed() else { return };
         bed.enqueue(&numbered_lines(MESSAGES, 10));
         let mut published = Vec::new();
         for nth in [1, 2, 7] {
             let mut command =
-                bed.command(&["relay", "--drain", "--lease", "300ms", "--window-rows", "64", "-q"]);
+                bed.command(&["relay", "--drain", "--lease", "1s", "--window-rows", "64", "-q"]);
             command.env("POSTHASTE_FAILPOINT", format!("{place}=abort@{nth}"));
             let output = command.output().unwrap();
             let ended_by_signal = output.status.code().is_none();
@@ -50,4 +47,16 @@ fn dying_at_any_place_loses_nothing() {
         check_numbered(&published, MESSAGES);
         assert_eq!(bed.status()["dead"], 0, "{place}");
     }
+}
+
+#[cfg(feature = "failpoints")]
+#[test]
+fn dying_at_any_place_loses_nothing_on_sqlite() {
+    dying_at_any_place_loses_nothing(|| Some(Bed::new()));
+}
+
+#[cfg(feature = "failpoints")]
+#[test]
+fn dying_at_any_place_loses_nothing_on_postgres() {
+    dying_at_any_place_loses_nothing(Bed::on_postgres);
 }

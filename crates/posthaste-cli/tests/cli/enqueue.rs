@@ -4,9 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Bed, json_lines};
 
-#[test]
-fn a_message_with_everything_comes_out_as_it_went_in() {
-    let bed = Bed::new();
+pub(crate) fn a_message_with_everything_comes_out_as_it_went_in(bed: &Bed) {
     let id = bed.enqueue_one(&[
         "--event-type",
         "order.created",
@@ -44,9 +42,7 @@ fn a_message_with_everything_comes_out_as_it_went_in() {
     assert_eq!((enqueued_at.len(), &enqueued_at[23..]), (24, "Z"), "{enqueued_at}");
 }
 
-#[test]
-fn absent_fields_are_null_and_a_tombstone_has_no_payload() {
-    let bed = Bed::new();
+pub(crate) fn absent_fields_are_null_and_a_tombstone_has_no_payload(bed: &Bed) {
     let id = bed.enqueue_one(&["--event-type", "user.deleted"]);
     let mut lines = bed.drain();
     lines[0]["enqueued_at"].take();
@@ -66,16 +62,12 @@ fn absent_fields_are_null_and_a_tombstone_has_no_payload() {
     );
 }
 
-#[test]
-fn an_empty_payload_is_no_tombstone() {
-    let bed = Bed::new();
+pub(crate) fn an_empty_payload_is_no_tombstone(bed: &Bed) {
     bed.enqueue_one(&["--event-type", "e", "--payload", ""]);
     assert_eq!(bed.drain()[0]["payload"], "");
 }
 
-#[test]
-fn payloads_come_from_files_and_stdin_byte_for_byte() {
-    let bed = Bed::new();
+pub(crate) fn payloads_come_from_files_and_stdin_byte_for_byte(bed: &Bed) {
     let file = bed.file("payload.bin", b"\xff\x00\r\n");
     bed.enqueue_one(&["--event-type", "file", "--payload-file", &file]);
     bed.run_with_input(&["enqueue", "--event-type", "stdin", "--payload-file", "-"], "a\n\u{2028}é\0")
@@ -86,35 +78,27 @@ fn payloads_come_from_files_and_stdin_byte_for_byte() {
     assert_eq!(lines[1]["payload"], "a\n\u{2028}é\0");
 }
 
-#[test]
-fn headers_come_from_a_file_too() {
-    let bed = Bed::new();
+pub(crate) fn headers_come_from_a_file_too(bed: &Bed) {
     let file = bed.file("headers.json", r#"{"a": "1", "b": ""}"#);
     bed.enqueue_one(&["--event-type", "e", "--headers-file", &file, "--header", "c=3"]);
     assert_eq!(bed.drain()[0]["headers"], json!({ "a": "1", "b": "", "c": "3" }));
 }
 
-#[test]
-fn an_id_may_be_given_and_is_refused_the_second_time() {
-    let bed = Bed::new();
+pub(crate) fn an_id_may_be_given_and_is_refused_the_second_time(bed: &Bed) {
     let id = "01890a5d-ac96-774b-bcce-b302099a8057";
     assert_eq!(bed.enqueue_one(&["--event-type", "e", "--id", id]), id);
     bed.run(&["enqueue", "--event-type", "e", "--id", id]).failed_with(1, &[id]);
     assert_eq!(bed.drain().len(), 1);
 }
 
-#[test]
-fn an_idempotency_key_is_taken_once() {
-    let bed = Bed::new();
+pub(crate) fn an_idempotency_key_is_taken_once(bed: &Bed) {
     let first = ["enqueue", "--event-type", "e", "--idempotency-key", "k"];
     bed.ok(&first);
     bed.run(&first).failed_with(1, &["hint: the message was enqueued before"]);
     assert_eq!(bed.drain().len(), 1);
 }
 
-#[test]
-fn a_delayed_message_waits() {
-    let bed = Bed::new();
+pub(crate) fn a_delayed_message_waits(bed: &Bed) {
     bed.enqueue_one(&["--event-type", "late", "--delay", "1h"]);
     bed.enqueue("{\"event_type\":\"later\",\"delay\":7200}\n");
     bed.enqueue_one(&["--event-type", "now"]);
@@ -123,9 +107,7 @@ fn a_delayed_message_waits() {
     assert_eq!(bed.status()["waiting"], 2);
 }
 
-#[test]
-fn ndjson_keeps_bytes_and_order() {
-    let bed = Bed::new();
+pub(crate) fn ndjson_keeps_bytes_and_order(bed: &Bed) {
     let payloads = [
         (r#"{"b": 1.0,  "a":1e5, "a":2,"é":"\/\u00e9"}"#, None),
         ("[ 1 , 2 ]", None),
@@ -178,9 +160,7 @@ fn what_the_relay_writes_can_be_enqueued_again() {
     assert_eq!(without_time(other.drain_by_event_type()), without_time(first));
 }
 
-#[test]
-fn ndjson_comes_from_a_file_and_from_nothing() {
-    let bed = Bed::new();
+pub(crate) fn ndjson_comes_from_a_file_and_from_nothing(bed: &Bed) {
     let file = bed.file("messages.ndjson", "{\"event_type\":\"a\"}\n{\"event_type\":\"b\"}");
     assert_eq!(bed.ok(&["enqueue", "--ndjson", &file]), "2\n");
     assert_eq!(bed.run_with_input(&["enqueue", "--ndjson", "-"], "").succeeded(), "0\n");
@@ -208,9 +188,7 @@ fn a_row_that_another_program_inserts_is_a_whole_message() {
     }
 }
 
-#[test]
-fn many_lines_are_enqueued_in_bounded_time() {
-    let bed = Bed::new();
+pub(crate) fn many_lines_are_enqueued_in_bounded_time(bed: &Bed) {
     let lines = "{\"event_type\":\"e\",\"payload\":{\"a\":1}}\n".repeat(20_000);
     assert_eq!(bed.run_with_input(&["enqueue", "--ndjson", "-"], lines).succeeded(), "20000\n");
     assert_eq!(bed.status()["ready"], 10_000, "counts are capped");

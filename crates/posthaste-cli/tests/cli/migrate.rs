@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::support::{Bed, Ran, bare_command, run};
 
 /// Commands that need a database with tables.
-const COMMANDS: &[&[&str]] = &[
+pub(crate) const COMMANDS: &[&[&str]] = &[
     &["status"],
     &["list"],
     &["show", "01890a5d-ac96-774b-bcce-b302099a8057"],
@@ -18,6 +18,7 @@ const COMMANDS: &[&[&str]] = &[
     &["redrive", "--all"],
     &["discard", "--all-dead"],
     &["purge", "--older-than", "1d"],
+    &["partitions", "--once"],
 ];
 
 #[test]

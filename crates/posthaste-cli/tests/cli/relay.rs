@@ -4,9 +4,7 @@ use serde_json::Value;
 
 use crate::support::{Bed, check_numbered, json_lines, numbered_lines};
 
-#[test]
-fn drain_publishes_everything_in_order_and_ends() {
-    let bed = Bed::new();
+pub(crate) fn drain_publishes_everything_in_order_and_ends(bed: &Bed) {
     bed.enqueue(&numbered_lines(3_000, 7));
     let ran = bed.run(&["relay", "--drain"]);
     assert!(ran.stderr.contains("published 3000 messages in "), "{}", ran.stderr);
@@ -16,9 +14,7 @@ fn drain_publishes_everything_in_order_and_ends() {
     assert_eq!(bed.drain(), Vec::<Value>::new());
 }
 
-#[test]
-fn once_does_one_round_and_null_swallows() {
-    let bed = Bed::new();
+pub(crate) fn once_does_one_round_and_null_swallows(bed: &Bed) {
     assert_eq!(bed.ok(&["relay", "--once", "-q"]), "");
     bed.enqueue(&numbered_lines(10, 3));
     let ran = bed.run(&["relay", "--once", "--to", "null"]);
@@ -27,17 +23,13 @@ fn once_does_one_round_and_null_swallows() {
     assert_eq!(bed.status()["ready"], 0);
 }
 
-#[test]
-fn for_a_time_ends_by_itself() {
-    let bed = Bed::new();
+pub(crate) fn for_a_time_ends_by_itself(bed: &Bed) {
     bed.enqueue(&numbered_lines(10, 3));
     let published = json_lines(&bed.ok(&["relay", "--for", "300ms", "-q"]));
     assert_eq!(check_numbered(&published, 10), 0);
 }
 
-#[test]
-fn retain_decides_what_is_kept() {
-    let bed = Bed::new();
+pub(crate) fn retain_decides_what_is_kept(bed: &Bed) {
     bed.enqueue(&numbered_lines(5, 1));
     bed.ok(&["relay", "--drain", "-q", "--retain", "delete"]);
     assert_eq!(bed.list(&[]), Vec::<Value>::new());
@@ -69,9 +61,7 @@ fn a_relay_that_runs_publishes_what_comes_and_drains_on_sigterm_and_ctrl_c() {
     }
 }
 
-#[test]
-fn a_reader_that_goes_away_ends_the_relay_and_nothing_is_lost_or_counted() {
-    let bed = Bed::new();
+pub(crate) fn a_reader_that_goes_away_ends_the_relay_and_nothing_is_lost_or_counted(bed: &Bed) {
     // More than the pipe holds, so that the relay cannot be done before the reader goes.
     bed.enqueue(&big_lines(600));
     let mut relay = bed.start(&["relay", "--drain"]);
@@ -90,9 +80,7 @@ fn a_reader_that_goes_away_ends_the_relay_and_nothing_is_lost_or_counted() {
     assert_eq!(bed.drain().len(), left.len());
 }
 
-#[test]
-fn a_reader_that_stalls_costs_no_attempts_and_makes_no_repeats() {
-    let bed = Bed::new();
+pub(crate) fn a_reader_that_stalls_costs_no_attempts_and_makes_no_repeats(bed: &Bed) {
     bed.enqueue(&big_lines(300));
     let mut relay = bed.start(&["relay", "--drain", "-v", "--publish-timeout", "200ms"]);
     relay.wait_for_log("stdout is not being read");
@@ -153,9 +141,7 @@ fn of_two_relays_one_works_and_the_other_takes_over() {
     assert_eq!(check_numbered(&json_lines(&text), 1_000), 0);
 }
 
-#[test]
-fn logs_go_to_stderr_as_text_or_json() {
-    let bed = Bed::new();
+pub(crate) fn logs_go_to_stderr_as_text_or_json(bed: &Bed) {
     bed.enqueue_one(&["--event-type", "e", "--payload", "s3cret"]);
     let ran = bed.run(&["relay", "--drain", "-vv", "--log-format", "json", "--name", "test relay"]);
     let logs: Vec<&str> = ran.stderr.lines().filter(|line| line.starts_with('{')).collect();

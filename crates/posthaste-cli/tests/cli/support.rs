@@ -9,14 +9,18 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use posthaste::{PublishError, Relay, publish_fn};
+use posthaste::{PublishError, Relay, Store, publish_fn};
+use posthaste_postgres::{PostgresOptions, PostgresStore};
 use posthaste_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A directory with (maybe) a database in it.
+use crate::server::Schema;
+
+/// A directory with (maybe) a database in it, or beside a schema on a server.
 pub(crate) struct Bed {
     directory: TempDir,
+    schema: Option<Schema>,
 }
 
 /// What a command did.
@@ -30,7 +34,23 @@ pub(crate) struct Ran {
 impl Bed {
     /// No database yet.
     pub(crate) fn bare() -> Self {
-        Self { directory: tempfile::tempdir().unwrap() }
+        Self { directory: tempfile::tempdir().unwrap(), schema: None }
+    }
+
+    /// A schema on PostgreSQL without tables; `None`, loudly, where there is no server.
+    pub(crate) fn bare_on_postgres() -> Option<Self> {
+        Some(Self { schema: Some(Schema::new()?), ..Self::bare() })
+    }
+
+    /// A schema on PostgreSQL with the tables.
+    pub(crate) fn on_postgres() -> Option<Self> {
+        let bed = Self::bare_on_postgres()?;
+        bed.ok(&["migrate"]);
+        Some(bed)
+    }
+
+    pub(crate) fn schema(&self) -> &Schema {
+        self.schema.as_ref().unwrap()
     }
 
     /// A database with the tables.
@@ -50,7 +70,10 @@ impl Bed {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("sqlite:{}", self.database().display())
+        match &self.schema {
+            None => format!("sqlite:{}", self.database().display()),
+            Some(schema) => schema.url(),
+        }
     }
 
     /// Writes a file, and gives its path as an argument.
@@ -116,14 +139,22 @@ impl Bed {
 
     /// Starts a command that goes on running.
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
+        self.start_into(arguments, Stdio::piped())
+    }
+
+    /// As `start`, with its stdout elsewhere than in a pipe, which would stall it when nobody reads.
+    pub(crate) fn start_into(&self, arguments: &[&str], stdout: impl Into<Stdio>) -> Running {
         let mut command = self.command(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
         Running::of(command.spawn().unwrap())
     }
 
     /// Makes every ready message whose event type begins with `bad` dead.
     pub(crate) fn kill_bad_messages(&self) {
-        let store = SqliteStore::open(self.database(), SqliteOptions::default()).unwrap();
+        let store: Arc<dyn Store> = match &self.schema {
+            None => Arc::new(SqliteStore::open(self.database(), SqliteOptions::default()).unwrap()),
+            Some(schema) => Arc::new(PostgresStore::new(PostgresOptions::new(schema.url())).unwrap()),
+        };
         let publisher = publish_fn(async |record: Arc<posthaste::Record>| {
             if record.event_type.starts_with("bad") {
                 Err(PublishError::rejected("refused by the test"))
@@ -131,7 +162,7 @@ impl Bed {
                 Ok(())
             }
         });
-        let relay = Relay::builder(Arc::new(store)).publisher(publisher).build().unwrap();
+        let relay = Relay::builder(store).publisher(publisher).build().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(relay.drain()).unwrap();
     }
@@ -153,7 +184,7 @@ impl Bed {
 pub(crate) fn bare_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
     command.args(arguments);
-    for name in ["POSTHASTE_DATABASE_URL", "RUST_LOG", "NO_COLOR", "RUST_BACKTRACE"] {
+    for name in ["POSTHASTE_DATABASE_URL", "POSTHASTE_LISTEN_URL", "RUST_LOG", "NO_COLOR", "RUST_BACKTRACE"] {
         command.env_remove(name);
     }
     command
