@@ -11,8 +11,10 @@ use crate::id::MessageId;
 pub struct Waker(Arc<Notify>);
 
 impl Waker {
-    /// Tells a relay that there may be work. Call it after the transaction has committed.
+    /// Tells the relays that there may be work. Call it after the transaction has committed.
     pub fn wake(&self) {
+        // Whoever waits, and else the next who does.
+        self.0.notify_waiters();
         self.0.notify_one();
     }
 

@@ -8,7 +8,8 @@ use crate::retry::full_jitter;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// The longest pause that a destination gets if it asks for one.
+/// The pauses that a destination gets if it asks for them. A shorter one says nothing, a longer one is cut.
+const SHORTEST_WISH: Duration = Duration::from_millis(10);
 const LONGEST_WISH: Duration = Duration::from_hours(24);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +93,8 @@ impl Destination {
         now: Instant,
         random: &mut fastrand::Rng,
     ) -> Option<Duration> {
-        let retry_after = retry_after.map(|wish| wish.min(LONGEST_WISH));
+        let retry_after =
+            retry_after.filter(|wish| *wish >= SHORTEST_WISH).map(|wish| wish.min(LONGEST_WISH));
         if let State::Paused { until } = self.state
             && retry_after.is_none_or(|wish| now + wish <= until)
         {

@@ -198,9 +198,10 @@ impl Lanes {
 
     /// Whether there is room for a page that is worth a read.
     pub(super) fn has_room(window: &Window) -> bool {
-        window.free_bytes() > 0
-            && window.free_rows() > 0
-            && (window.free_rows() >= PAGE_ROWS.min(window.rows()) / 4 || window.is_empty())
+        let is_worth_it = || {
+            window.free_rows() >= PAGE_ROWS.min(window.rows()) / 4 && window.free_bytes() >= window.largest()
+        };
+        window.free_bytes() > 0 && window.free_rows() > 0 && (window.is_empty() || is_worth_it())
     }
 
     /// What to read next, if anything.
@@ -239,9 +240,12 @@ impl Lanes {
                 Some(Scan { lane, after, until: None, due: DueRecords::Skip })
             })
             .collect();
+        if scans.is_empty() {
+            refills.iter().for_each(|(key, _)| window.refill_failed(key));
+            return None;
+        }
         let in_hand = window.positions(None);
-        let plan = |scans| to_plan(Kind::Refill, scans, Keys::Only(keys), in_hand, window, now);
-        (!scans.is_empty()).then(|| Plan { refills, ..plan(scans) })
+        Some(Plan { refills, ..to_plan(Kind::Refill, scans, Keys::Only(keys), in_hand, window, now) })
     }
 
     fn plan_sweep(&mut self, window: &Window, now: Instant) -> Option<Plan> {
@@ -257,7 +261,7 @@ impl Lanes {
                 Sweep::Done => None,
             })
             .collect();
-        let (keys, in_hand) = (Keys::Except(window.keys_with_unread()), window.positions(None));
+        let (keys, in_hand) = (Keys::Except(window.keys_to_pass_over()), window.positions(None));
         (!scans.is_empty()).then(|| to_plan(Kind::Sweep, scans, keys, in_hand, window, now))
     }
 
@@ -275,7 +279,7 @@ impl Lanes {
         let first = self.turn % scans.len();
         scans.rotate_left(first);
         let lowest = scans.iter().map(|scan| scan.after).min().flatten();
-        let (keys, in_hand) = (Keys::Except(window.keys_with_unread()), window.positions(lowest));
+        let (keys, in_hand) = (Keys::Except(window.keys_to_pass_over()), window.positions(lowest));
         let mut plan = to_plan(Kind::Tail, scans, keys, in_hand, window, now);
         if self.wants_care() {
             // A few of each lane: any of them may have been what its owner died of.

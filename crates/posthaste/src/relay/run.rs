@@ -77,6 +77,7 @@ pub(super) struct Run {
     pub(super) busy_since: Instant,
     pub(super) round_read: bool,
     pub(super) drained: bool,
+    pub(super) probes_in_vain: u32,
     pub(super) stopping_until: Option<Instant>,
 }
 
@@ -126,6 +127,7 @@ impl Run {
             busy_since: now,
             round_read: false,
             drained: false,
+            probes_in_vain: 0,
             stopping_until: None,
             keeper,
             parts,

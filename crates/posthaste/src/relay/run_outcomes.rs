@@ -15,11 +15,11 @@ use super::window::{KeyGoes, Queued};
 use crate::error::Error;
 use crate::publisher::{FailureClass, PublishError};
 use crate::retry::full_jitter;
-use crate::validate::MAX_DELAY;
 use crate::store::{Outcome, Page, RecordRef, SettleReport};
+use crate::validate::MAX_DELAY;
 
 /// What is written down about a record that was given up without being tried once more.
-const DIED_WITH_RELAY: &str = "the relay died while publishing it";
+const OUT_OF_ATTEMPTS: &str = "no attempts left: a relay died while publishing it, or fewer are allowed now";
 
 impl Run {
     /// Some attempts are over.
@@ -54,6 +54,7 @@ impl Run {
         self.care.landed(queued.record.position);
         self.destination.gave_up();
         self.window.give_up(&queued.record, queued.token);
+        self.drop_queued(queued.record.lane);
         self.lanes.restart(queued.record.lane);
         self.keeper.renew();
     }
@@ -92,6 +93,7 @@ impl Run {
     fn put_back(&mut self, queued: Queued) {
         if self.stopping_until.is_some() || !self.lanes.may_publish(queued.record.lane, queued.token) {
             self.window.give_up(&queued.record, queued.token);
+            self.drop_queued(queued.record.lane);
             if queued.begun {
                 self.release(&queued);
             }
@@ -132,11 +134,11 @@ impl Run {
 
     /// The record has no attempts left, although nobody wrote down that it is dead: a relay died trying.
     pub(super) fn give_up_untried(&mut self, queued: &Queued) {
-        let error = PublishError::failed(DIED_WITH_RELAY);
+        let error = PublishError::failed(OUT_OF_ATTEMPTS);
         super::add(&self.parts.counters.dead, 1);
         self.parts.hooks.tell(&Event::Died { record: &queued.record, error: &error });
-        tracing::error!(id = %queued.record.id, event_type = queued.record.event_type, "the message is dead: {DIED_WITH_RELAY}");
-        self.settle_dead(queued, queued.record.attempts, DIED_WITH_RELAY);
+        tracing::error!(id = %queued.record.id, event_type = queued.record.event_type, "the message is dead: {OUT_OF_ATTEMPTS}");
+        self.settle_dead(queued, queued.record.attempts, OUT_OF_ATTEMPTS);
     }
 
     fn settle_dead(&mut self, queued: &Queued, attempts: u32, error: &str) {
@@ -183,6 +185,7 @@ impl Run {
             self.drop_queued(lane);
         }
         if taken.records > 0 {
+            self.probes_in_vain = 0;
             self.parts.hooks.tell(&Event::Read { records: taken.records, took: now - plan.began });
             tracing::debug!(records = taken.records, "read");
             self.poll.worked(now);
@@ -252,7 +255,10 @@ impl Run {
             Err(error) => self.read_again_at = now + self.store_backoff("read", &error),
         }
         self.lanes.poll();
-        self.read_again_at = self.read_again_at.max(now + Duration::from_millis(10));
+        // What is due lies in lanes of other relays, unless the next read brings it.
+        self.probes_in_vain = (self.probes_in_vain + 1).min(5);
+        let wait = Duration::from_millis(10) * (1 << self.probes_in_vain);
+        self.read_again_at = self.read_again_at.max(now + wait);
     }
 
     pub(super) fn on_told_idle(&mut self, result: Result<(), Error>) {

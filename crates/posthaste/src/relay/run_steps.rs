@@ -46,6 +46,8 @@ impl Run {
             let mut health = self.parts.health();
             health.turned_at = Some(now);
             health.lease_until = self.until;
+            // Without a lane there is nothing to read.
+            health.reads_fail &= self.lanes.any_active();
         }
         self.lapse_if_due(now);
         if self.goal == Goal::OneRound && !self.destination.is_open() && self.window.in_flight() == 0 {
@@ -74,7 +76,7 @@ impl Run {
 
     /// Whether a hint that there may be work would be of use.
     pub(super) fn is_waiting_for_work(&self) -> bool {
-        self.can_read() && self.lanes.at_end()
+        self.can_read() && self.lanes.any_active() && self.lanes.at_end()
     }
 
     fn start_read(&mut self, now: Instant) {
@@ -268,7 +270,11 @@ impl Run {
             self.window.begin_care();
             self.lanes.begin_care(self.parts.settings.max_in_flight.saturating_mul(4));
         }
-        new.iter().for_each(|lease| self.lanes.insert(lease));
+        for lease in &new {
+            // What was unread when the lane was held before is read anew.
+            self.drop_queued(lease.lane);
+            self.lanes.insert(lease);
+        }
         self.poll.hint(now);
         self.parts.hooks.tell(&Event::LanesTaken { lanes: new.len(), from_expired: expired });
         tracing::info!(lanes = new.len(), from_expired = expired, "lanes taken");
@@ -283,6 +289,7 @@ impl Run {
         }
         let missing = share.saturating_sub(active.len());
         for lane in self.lanes.in_phase(Phase::Leaving).into_iter().take(missing) {
+            self.drop_queued(lane);
             self.lanes.set_phase(lane, Phase::Active);
         }
         self.give_back_empty_lanes();

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use super::key_queue::KeyQueue;
 use crate::record::{Key, Lane, Position, Record};
@@ -79,11 +79,11 @@ pub(super) struct Window {
     /// The same for records that need care; they go first.
     careful_line: VecDeque<Head>,
     care: bool,
-    /// Keys that may have unread records.
-    unread: HashSet<Key>,
-    /// Those of them that have room for more.
+    /// Keys that may have unread records and have room for them.
     refill: VecDeque<Key>,
     bytes: usize,
+    /// The bytes of the largest record since there was none in hand.
+    largest: usize,
     in_flight: usize,
     reading: bool,
     settled_while_reading: Vec<Position>,
@@ -99,9 +99,9 @@ impl Window {
             line: VecDeque::new(),
             careful_line: VecDeque::new(),
             care: false,
-            unread: HashSet::new(),
             refill: VecDeque::new(),
             bytes: 0,
+            largest: 0,
             in_flight: 0,
             reading: false,
             settled_while_reading: Vec::new(),
@@ -141,6 +141,11 @@ impl Window {
         self.limits.bytes.saturating_sub(self.bytes)
     }
 
+    /// How many bytes must be free for another record like the largest lately, unless none is in hand.
+    pub(super) fn largest(&self) -> usize {
+        self.largest.min(self.limits.bytes)
+    }
+
     /// Whether anything of this lane is in hand, not even an outcome to settle.
     pub(super) fn holds(&self, lane: Lane) -> bool {
         self.in_hand.values().any(|entry| entry.lane == lane && entry.stage != Stage::Settled)
@@ -162,10 +167,12 @@ impl Window {
         positions
     }
 
-    /// The keys that other reads must pass over. Left out are those whose unread records the table hides itself.
-    pub(super) fn keys_with_unread(&self) -> Vec<Key> {
-        let visible = |key: &&Key| self.keys.get(*key).is_some_and(|queue| queue.held_back.is_empty());
-        self.unread.iter().filter(visible).cloned().collect()
+    /// The keys that other reads must pass over: those with unread records, unless the table hides them itself, and
+    /// those of which nothing is taken in.
+    pub(super) fn keys_to_pass_over(&self) -> Vec<Key> {
+        let visible = |queue: &KeyQueue| queue.unread_after.is_some() && queue.held_back.is_empty();
+        let passed_over = self.keys.iter().filter(|(_, queue)| queue.closed || visible(queue));
+        passed_over.map(|(key, _)| key.clone()).collect()
     }
 
     /// A read begins.
@@ -207,9 +214,6 @@ impl Window {
         let most = self.most_per_key();
         let queue = self.keys.entry(key.clone()).or_insert_with(|| KeyQueue::new(queued.record.lane));
         queue.insert(queued, most);
-        if queue.unread_after.is_some() {
-            self.unread.insert(key.clone());
-        }
         self.line_up(&key);
         true
     }
@@ -218,6 +222,7 @@ impl Window {
         let bytes = record.size();
         let (lane, held_back) = (record.lane, record.held_back);
         self.in_hand.insert(record.position, InHand { lane, token, stage: Stage::Queued, bytes, held_back });
+        self.largest = if self.bytes == 0 { bytes } else { self.largest.max(bytes) };
         self.bytes += bytes;
         let is_careful = self.care && *careful > 0;
         *careful = careful.saturating_sub(1);
@@ -228,10 +233,7 @@ impl Window {
     pub(super) fn mark_unread(&mut self, key: &Key, lane: Lane, after: Position) {
         let queue = self.keys.entry(key.clone()).or_insert_with(|| KeyQueue::new(lane));
         queue.mark_unread(after);
-        if queue.unread_after.is_some() {
-            self.unread.insert(key.clone());
-            self.offer_refill(key);
-        }
+        self.offer_refill(key);
     }
 
     /// The next record to publish, if one may start.
@@ -306,7 +308,6 @@ impl Window {
         }
         queue.closed = true;
         queue.unread_after = None;
-        self.unread.remove(&record.aggregate);
         queue.held_back.retain(|position| *position == record.position);
         let dropped = std::mem::take(&mut queue.queue);
         dropped.iter().for_each(|queued| self.forget(queued.record.position));
@@ -358,13 +359,7 @@ impl Window {
     }
 
     /// The outcome of a record was settled. Does nothing where the record was given up in the meantime.
-    pub(super) fn settled(
-        &mut self,
-        position: Position,
-        key: Option<&Key>,
-        token: i64,
-        key_goes: KeyGoes,
-    ) {
+    pub(super) fn settled(&mut self, position: Position, key: Option<&Key>, token: i64, key_goes: KeyGoes) {
         match self.in_hand.get_mut(&position) {
             Some(entry) if entry.token == token && entry.stage == Stage::Settling => {
                 if self.reading {
@@ -417,7 +412,6 @@ impl Window {
 
     /// The unread records of this key are about to be taken in.
     pub(super) fn refill_begins(&mut self, key: &Key) {
-        self.unread.remove(key);
         self.with_key(key, |queue| queue.unread_after = None);
     }
 
@@ -438,7 +432,6 @@ impl Window {
         for key in long {
             let Some(queue) = self.keys.get_mut(&key) else { continue };
             let cut = queue.cut(most);
-            self.unread.insert(key);
             cut.iter().for_each(|position| self.forget(*position));
         }
     }
@@ -456,14 +449,13 @@ impl Window {
                 Head::Key(_) => None,
             }));
         }
-        for (key, queue) in self.keys.iter_mut().filter(|(_, queue)| queue.lane == lane) {
+        for queue in self.keys.values_mut().filter(|queue| queue.lane == lane) {
             queue
                 .held_back
                 .retain(|position| !queue.queue.iter().any(|queued| queued.record.position == *position));
             dropped.extend(queue.queue.drain(..));
             if queue.held_back.is_empty() {
                 queue.unread_after = None;
-                self.unread.remove(key);
             }
         }
         dropped.iter().for_each(|queued| self.forget(queued.record.position));
@@ -474,11 +466,10 @@ impl Window {
     /// Gives up this lane: drops what waits and what is in flight, and with `settling` also what is being settled.
     /// Returns where what was in flight stands.
     pub(super) fn drop_lane(&mut self, lane: Lane, settling: bool) -> Vec<Position> {
-        self.drop_queued(lane);
         let of_lane = self.in_hand.iter().filter(|(_, entry)| entry.lane == lane);
         let of_lane = of_lane.map(|(position, entry)| (*position, entry.stage));
-        let (in_flight, settled): (Vec<_>, Vec<_>) = of_lane.partition(|(_, stage)| *stage == Stage::InFlight);
-        let gone = in_flight.iter().chain(settled.iter().filter(|_| settling));
+        let (in_flight, others): (Vec<_>, Vec<_>) = of_lane.partition(|(_, stage)| *stage == Stage::InFlight);
+        let gone = in_flight.iter().chain(others.iter().filter(|_| settling));
         gone.for_each(|(position, _)| self.forget(*position));
         for queue in self.keys.values_mut().filter(|queue| queue.lane == lane) {
             queue.in_flight = false;
@@ -487,8 +478,9 @@ impl Window {
                 queue.failed = None;
             }
         }
-        self.keys.retain(|_, queue| queue.lane != lane || (!settling && !queue.is_idle()));
-        self.unread.retain(|key| self.keys.contains_key(key));
+        // Only now is it known of which keys nothing holds the rest back any more.
+        self.drop_queued(lane);
+        self.keys.retain(|_, queue| queue.lane != lane || !settling);
         in_flight.into_iter().map(|(position, _)| position).collect()
     }
 

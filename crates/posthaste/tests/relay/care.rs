@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use posthaste::{DeadPolicy, ErrorKind, FailureClass, MessageId, PublishError, Publisher, Record, RetryPolicy, State};
+use posthaste::{
+    DeadPolicy, ErrorKind, FailureClass, MessageId, PublishError, Publisher, Record, RetryPolicy, State,
+};
 use posthaste_testkit::{Gate, PublishLog, ScriptedPublisher, Step};
 use tokio::sync::Notify;
 
@@ -88,7 +90,12 @@ impl Plague {
         for message in self.store.memory().messages() {
             let info = message.info;
             if info.id != self.poison && info.state != State::Processed {
-                assert_eq!((info.state, info.attempts), (State::Ready, 0), "after {} deaths: {info:?}", self.killed);
+                assert_eq!(
+                    (info.state, info.attempts),
+                    (State::Ready, 0),
+                    "after {} deaths: {info:?}",
+                    self.killed
+                );
             }
         }
     }
@@ -96,8 +103,12 @@ impl Plague {
     fn assert_over(&self) {
         assert!(self.killed >= MAX_ATTEMPTS, "it was tried as often as allowed: {}", self.killed);
         assert_eq!(count(&self.store, State::Dead), 1, "only the poison is given up");
-        assert_eq!((state(&self.store, self.poison), attempts(&self.store, self.poison)), (State::Dead, MAX_ATTEMPTS));
-        assert_eq!(last_error(&self.store, self.poison).as_deref(), Some("the relay died while publishing it"));
+        assert_eq!(
+            (state(&self.store, self.poison), attempts(&self.store, self.poison)),
+            (State::Dead, MAX_ATTEMPTS)
+        );
+        let error = last_error(&self.store, self.poison).expect("it says why");
+        assert!(error.contains("a relay died while publishing it"), "{error}");
         assert_eq!(count(&self.store, State::Ready) + count(&self.store, State::Waiting), 0);
     }
 }

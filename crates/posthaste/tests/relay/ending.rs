@@ -61,7 +61,7 @@ async fn drain_waits_for_what_another_relay_has_in_hand() {
     let draining = tokio::spawn(drain(relay(&view, &publisher)));
     pass(secs(30)).await;
     assert!(!draining.is_finished(), "the other relay has not published them yet");
-    assert!(view.calls(Op::Read) < 4_000, "it asks now and then: {} reads in 30 s", view.calls(Op::Read));
+    assert!(view.calls(Op::Read) < 150, "it asks now and then: {} reads in 30 s", view.calls(Op::Read));
     gate.open();
     let summary = within(secs(2), draining).await.expect("it does not panic");
     assert_eq!(summary.published, 0, "the other relay did the work");
@@ -264,13 +264,13 @@ async fn the_shutdown_future_stops_as_the_handle_does() {
     let (store, publisher, gate) = (outbox(1), ScriptedPublisher::default(), Gate::closed());
     enqueue_key(&store, 1, 3);
     publisher.otherwise(Step::publish_after(&gate));
-    let (shut_down, shutdown) = oneshot::channel::<()>();
+    let (signal, shutdown) = oneshot::channel::<()>();
     let relay = relay(&store, &publisher).build().expect("the settings are valid");
     let task = tokio::spawn(relay.run_until(async move {
         let _ = shutdown.await;
     }));
     gate.until_waiting(1).await;
-    drop(shut_down);
+    drop(signal);
     pass(secs(5)).await;
     assert!(!task.is_finished(), "it waits for what is under way");
     gate.open();

@@ -151,7 +151,11 @@ async fn panicking_hooks_do_no_harm() {
     );
     within(secs(30), store.until_settled()).await;
     assert_eq!((attempts(&store, flaky), state(&store, flaky)), (1, State::Processed));
-    assert_eq!(state(&store, poison), State::Dead, "without a classifier's word, the error's own class counts");
+    assert_eq!(
+        state(&store, poison),
+        State::Dead,
+        "without a classifier's word, the error's own class counts"
+    );
     assert_eq!(publisher.log().calls().len(), others.len() + 4, "nothing is published twice");
     assert_eq!(relay.stop().await.published, 21);
 }

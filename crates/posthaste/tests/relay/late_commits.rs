@@ -53,7 +53,7 @@ async fn a_message_that_commits_late_without_a_wake_up_is_found_by_the_next_poll
 async fn a_message_that_commits_late_is_not_overtaken_by_its_key_afterwards() {
     let (store, publisher) = (outbox(1), ScriptedPublisher::default());
     let (early, late) = (keyed("slow"), keyed("slow"));
-    let slow = open(&store, &[early.clone()]);
+    let slow = open(&store, std::slice::from_ref(&early));
     let _relay = start(relay(&store, &publisher).window_rows(40).max_in_flight(4));
     enqueue_loose(&store, 300);
     within(secs(5), publisher.log().until_published(300)).await;
@@ -61,7 +61,7 @@ async fn a_message_that_commits_late_is_not_overtaken_by_its_key_afterwards() {
     pass(secs(3)).await;
     // The later message of the key begins when the earlier one has committed, so their order is defined.
     slow.commit();
-    enqueue(&store, &[late.clone()]);
+    enqueue(&store, std::slice::from_ref(&late));
     within(secs(2), publisher.log().until_published(302)).await;
     assert_eq!(publisher.log().published()[300..], [early.id(), late.id()]);
 }

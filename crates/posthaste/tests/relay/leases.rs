@@ -1,38 +1,15 @@
 //! Several relays on one outbox: who holds which lane, and what happens when a lease is lost.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use posthaste::{Clock, ErrorKind, FailureClass, MemoryStore, MessageId, RetryPolicy, State, Store};
+use posthaste::{Clock, ErrorKind, FailureClass, MessageId, RetryPolicy, State, Store};
 use posthaste_testkit::{End, Gate, ScriptedPublisher, Step, VirtualClock};
 use tokio::time::Instant;
 
 use crate::support::*;
 
 const DOWN: Fault = Fault::Error(ErrorKind::Unavailable);
-
-/// A clock that a test can move forward, as when a database fails over to a server whose clock is ahead.
-#[derive(Clone)]
-struct JumpingClock(VirtualClock, Arc<AtomicU64>);
-
-impl JumpingClock {
-    fn jump(&self, by: Duration) {
-        self.1.fetch_add(by.as_secs(), Ordering::SeqCst);
-    }
-}
-
-impl Clock for JumpingClock {
-    fn now(&self) -> SystemTime {
-        self.0.now() + secs(self.1.load(Ordering::SeqCst))
-    }
-}
-
-fn outbox_on_jumping_clock(lanes: u16) -> (TappedStore, JumpingClock) {
-    let clock = JumpingClock(VirtualClock::start(), Arc::default());
-    (TappedStore::new(MemoryStore::new(lanes).with_clock(clock.clone())), clock)
-}
 
 /// Waits until each of these relays holds so many lanes.
 async fn until_held(views: &[(&TappedStore, usize)], limit: Duration) {
@@ -172,6 +149,73 @@ async fn a_relay_that_cannot_renew_stops_publishing_before_its_lease_is_over() {
     gate.open();
     within(secs(10), store.until_settled()).await;
     assert_eq!(relay.stop().await.abandoned, 4);
+}
+
+/// Lets the first message of a key fail once and brings its second attempt to a gate.
+async fn retried_at_the_gate(ids: &[MessageId], publisher: &ScriptedPublisher, gate: &Gate, then: Step) {
+    let second = Step::Await(gate.clone(), Box::new(then));
+    publisher.on(ids[0], [Step::Fail(FailureClass::Failed), second]);
+    within(secs(5), gate.until_waiting(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_goes_on_after_its_retried_message_was_under_way_when_the_lease_was_lost() {
+    let (store, publisher, gate) = (outbox(1), ScriptedPublisher::default(), Gate::closed());
+    let events = Events::new();
+    let ids = enqueue_key(&store, 1, 5);
+    let builder = relay(&store, &publisher).publish_timeout(secs(60)).observer(events.clone());
+    let _relay = start(builder.retry(RetryPolicy::fixed(secs(1))));
+    retried_at_the_gate(&ids, &publisher, &gate, Step::Publish).await;
+    store.break_down(&[Op::Lease], DOWN);
+    within(secs(12), events.until("lapsed")).await;
+    store.heal();
+    within(secs(10), store.until_settled()).await;
+    assert_eq!(publisher.log().published(), ids);
+}
+
+/// Lets a retried message come to this end while its lane is to be given back, and cannot be because of another
+/// message of it, and then stays after all.
+async fn a_lane_that_stayed(then: Step) {
+    let (store, publisher) = (outbox(2), ScriptedPublisher::default());
+    let (gate, other_gate) = (Gate::closed(), Gate::closed());
+    let is_of_lane_1 = |key: &String| {
+        let id = enqueue_one(&store, keyed(key));
+        stored(store.memory(), id).lane.0 == 1
+    };
+    let keys: Vec<_> = (0..).map(|n| format!("key {n}")).filter(is_of_lane_1).take(2).collect();
+    let builder = relay(&store, &publisher).publish_timeout(secs(600));
+    let _relay = start(builder.retry(RetryPolicy::fixed(secs(1))));
+    within(secs(2), store.until_settled()).await;
+    let busy = enqueue_one(&store, keyed(&keys[0]));
+    publisher.on(busy, [Step::publish_after(&other_gate)]);
+    let ids = enqueue_key(&store, &keys[1], 4);
+    retried_at_the_gate(&ids, &publisher, &gate, then).await;
+    let second = store.other_view();
+    let guest = start(relay(&second, &publisher));
+    pass(secs(10)).await;
+    assert!(second.held().is_empty(), "the lane cannot be given back yet");
+    gate.open();
+    pass(secs(5)).await;
+    guest.stop().await;
+    let are_over = |store: &TappedStore| ids.iter().all(|id| state(store, *id) == State::Processed);
+    within(secs(10), store.until(are_over)).await;
+    assert_eq!(came_out(publisher.log(), &ids), ids);
+    other_gate.open();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_goes_on_after_its_retried_message_was_published_from_a_lane_that_stayed() {
+    a_lane_that_stayed(Step::Publish).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_goes_on_after_its_retried_message_failed_in_a_lane_that_stayed() {
+    a_lane_that_stayed(Step::Fail(FailureClass::Failed)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_goes_on_after_its_retried_message_was_given_up_with_a_lane_that_stayed() {
+    a_lane_that_stayed(Step::Fail(FailureClass::Unavailable)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -324,7 +368,10 @@ async fn lanes_are_given_back_at_once_when_a_relay_stops() {
 }
 
 /// Lets a relay publish under a gate, and another one take its lanes meanwhile because the database's clock jumped.
-async fn jumped_over(lanes: u16, keys: usize) -> (TappedStore, TappedStore, ScriptedPublisher, Gate, [Running; 2]) {
+async fn jumped_over(
+    lanes: u16,
+    keys: usize,
+) -> (TappedStore, TappedStore, ScriptedPublisher, Gate, [Running; 2]) {
     let (first, clock) = outbox_on_jumping_clock(lanes);
     let (publisher, gate) = (ScriptedPublisher::default(), Gate::closed());
     publisher.otherwise(Step::publish_after(&gate));
@@ -382,7 +429,7 @@ async fn a_relay_whose_row_was_deleted_by_hand_takes_its_lanes_again() {
     store.memory().leave(posthaste::RelayId(relays[0].id.parse().unwrap())).await.unwrap();
     let after = enqueue_key(&store, 1, 3);
     within(secs(10), store.until_settled()).await;
-    let published: BTreeSet<_> = publisher.log().published().into_iter().collect();
-    assert_eq!(published, before.into_iter().chain(after).collect(), "everything is published");
+    let all: BTreeSet<_> = publisher.log().published().into_iter().collect();
+    assert_eq!(all, before.into_iter().chain(after).collect(), "everything is published");
     running.stop().await;
 }

@@ -15,4 +15,5 @@ mod ready;
 mod starting;
 mod store_trouble;
 mod support;
+mod survivors;
 mod upkeep;

@@ -63,6 +63,21 @@ async fn a_relay_whose_reads_fail_is_not_ready_until_one_works() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_relay_that_lost_its_lanes_while_its_reads_failed_is_ready_again() {
+    let (first, publisher) = (outbox(1), ScriptedPublisher::default());
+    let running = start(relay(&first, &publisher).lease(secs(3)));
+    pass(secs(5)).await;
+    first.break_down(&[Op::Read, Op::Lease], DOWN);
+    let second = first.other_view();
+    let _next = start(relay(&second, &publisher).lease(secs(3)));
+    within(secs(10), second.until(|store| store.held().len() == 1)).await;
+    assert!(!running.handle.is_ready());
+    first.heal();
+    pass(secs(4)).await;
+    assert!(running.handle.is_ready(), "it stands by");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_relay_whose_lease_lapsed_is_not_ready_until_it_has_one() {
     let (store, publisher) = (outbox(4), ScriptedPublisher::default());
     let running = start(relay(&store, &publisher));

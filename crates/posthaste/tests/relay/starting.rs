@@ -81,7 +81,10 @@ async fn a_retry_delay_without_end_does_not_break_the_relay() {
 #[tokio::test(start_paused = true)]
 async fn a_relay_without_a_publisher_is_refused() {
     let error = Relay::builder(std::sync::Arc::new(outbox(1))).build().expect_err("it cannot publish");
-    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::InvalidInput, "the relay has no publisher"));
+    assert_eq!(
+        (error.kind(), error.to_string().as_str()),
+        (ErrorKind::InvalidInput, "the relay has no publisher")
+    );
 }
 
 #[tokio::test(start_paused = true)]

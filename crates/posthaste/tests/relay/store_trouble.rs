@@ -15,10 +15,7 @@ async fn survives(op: Op, fault: Fault) {
     store.fail_once(op, fault);
     enqueue(&store, &messages[..30]);
     let running = start(
-        relay(&store, &publisher)
-            .retry(RetryPolicy::fixed(secs(1)))
-            .upkeep_every(secs(1))
-            .window_rows(10),
+        relay(&store, &publisher).retry(RetryPolicy::fixed(secs(1))).upkeep_every(secs(1)).window_rows(10),
     );
     within(secs(20), store.until_settled()).await;
     within(secs(20), store.until(TappedStore::has_failed)).await;
@@ -128,8 +125,8 @@ async fn nothing_is_published_twice_while_outcomes_cannot_be_written() {
     store.break_down(&[Op::Settle], DOWN);
     let running = start(relay(&store, &publisher).window_rows(100).settle_batch(20));
     pass(secs(300)).await;
-    let published = publisher.log().calls().len();
-    assert!((75..=100).contains(&published), "about a window is published, and no more: {published}");
+    let calls = publisher.log().calls().len();
+    assert!((75..=100).contains(&calls), "about a window is published, and no more: {calls}");
     let calls = store.calls(Op::Settle);
     assert!(calls < 900, "the store is left alone: {calls} calls in 5 minutes");
     store.heal();
@@ -150,6 +147,31 @@ async fn failures_that_cannot_be_written_down_hold_their_keys_up_until_they_are(
     store.heal();
     within(secs(20), store.until_settled()).await;
     assert_eq!(publisher.log().published(), ids);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_relay_does_not_spin_while_failures_cannot_be_written_down() {
+    for (window, in_flight) in [(4, 1), (40, 4), (40, 16), (1_000, 10)] {
+        let (store, publisher) = (outbox(2), ScriptedPublisher::default());
+        // Nothing becomes firm behind an open transaction, so the relay looks at everything again and again.
+        let mut open = store.memory().begin();
+        open.enqueue(&loose()).expect("the message is valid");
+        let keys: Vec<_> = (0..50).map(|key| enqueue_key(&store, key, 10)).collect();
+        keys.iter().for_each(|ids| publisher.on(ids[0], [Step::Fail(FailureClass::Failed)]));
+        store.break_down(&[Op::Settle], DOWN);
+        let builder = relay(&store, &publisher).window_rows(window).max_in_flight(in_flight);
+        let running = start(builder.retry(RetryPolicy::fixed(secs(1))));
+        let others = enqueue_loose(&store, 3);
+        pass(secs(60)).await;
+        assert!(store.all_calls() < 3_000, "{} calls in a minute, window {window}", store.all_calls());
+        store.heal();
+        within(secs(60), store.until_settled()).await;
+        assert!(others.iter().all(|id| state(&store, *id) == State::Processed));
+        for ids in keys {
+            assert_eq!(came_out(publisher.log(), &ids), ids);
+        }
+        running.stop().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! Messages, and what became of them.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use posthaste::{
@@ -8,7 +9,7 @@ use posthaste::{
 };
 use posthaste_testkit::{End, InvariantChecker, PublishLog, Violations};
 
-use super::TappedStore;
+use super::{TappedStore, gaps};
 
 /// A message of a key.
 pub(crate) fn keyed(key: impl ToString) -> Message {
@@ -37,6 +38,7 @@ pub(crate) fn enqueue_one(store: &TappedStore, message: Message) -> MessageId {
 }
 
 /// Enqueues so many messages of a key.
+#[expect(clippy::needless_pass_by_value, reason = "so that keys of any type can be given as they are")]
 pub(crate) fn enqueue_key(store: &TappedStore, key: impl ToString, count: usize) -> Vec<MessageId> {
     let key = key.to_string();
     enqueue(store, &many(count, |_| keyed(&key))).iter().map(Receipt::id).collect()
@@ -70,10 +72,16 @@ pub(crate) fn count(store: &TappedStore, state: State) -> usize {
     store.memory().messages().iter().filter(|message| message.info.state == state).count()
 }
 
-/// How long after its first call each call for a record began.
-pub(crate) fn began_after(log: &PublishLog, id: MessageId) -> Vec<Duration> {
-    let calls = log.calls_of(id);
-    calls.iter().map(|call| call.began - calls[0].began).collect()
+/// The times between the beginnings of the calls for a record.
+pub(crate) fn waits(log: &PublishLog, id: MessageId) -> Vec<Duration> {
+    let began: Vec<_> = log.calls_of(id).iter().map(|call| call.began).collect();
+    gaps(&began)
+}
+
+/// In which order these were published.
+pub(crate) fn came_out(log: &PublishLog, ids: &[MessageId]) -> Vec<MessageId> {
+    let wanted: HashSet<_> = ids.iter().collect();
+    log.published().into_iter().filter(|id| wanted.contains(id)).collect()
 }
 
 /// The records in the order in which their calls began, also those of calls that failed.

@@ -1,5 +1,6 @@
 //! What the tests are written with.
 
+mod clock;
 mod crowd;
 mod messages;
 mod store;
@@ -15,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+pub(crate) use self::clock::{JumpingClock, outbox_on_jumping_clock};
 pub(crate) use self::crowd::Crowd;
 pub(crate) use self::messages::*;
 pub(crate) use self::store::{Fault, Op, TappedStore};

@@ -26,15 +26,8 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Lease,
-        Self::Leave,
-        Self::Read,
-        Self::BeginAttempt,
-        Self::Settle,
-        Self::Upkeep,
-        Self::SetIdle,
-    ];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Lease, Self::Leave, Self::Read, Self::BeginAttempt, Self::Settle, Self::Upkeep, Self::SetIdle];
 }
 
 /// What happens to a call instead of what it is for.
@@ -106,7 +99,10 @@ impl TappedStore {
     }
 
     pub(crate) fn heal(&self) {
-        self.tap.send_modify(|tap| tap.always.clear());
+        self.tap.send_modify(|tap| {
+            tap.always.clear();
+            tap.latency.clear();
+        });
     }
 
     /// Lets every call of this kind take so long.
@@ -154,17 +150,16 @@ impl TappedStore {
 
     /// Waits until every message was published or given up, and that is written down.
     pub(crate) async fn until_settled(&self) {
-        self.until(|store| {
-            store.memory.messages().iter().all(|message| message.info.settled_at.is_some())
-        })
-        .await;
+        self.until(|store| store.memory.messages().iter().all(|message| message.info.settled_at.is_some()))
+            .await;
     }
 
     fn begin(&self, op: Op) -> (Option<Fault>, Option<Duration>) {
         let mut fault = None;
         self.tap.send_modify(|tap| {
             tap.began.push((op, Instant::now()));
-            let once = tap.once.iter().position(|(kind, _)| *kind == op).map(|place| tap.once.remove(place).1);
+            let once =
+                tap.once.iter().position(|(kind, _)| *kind == op).map(|place| tap.once.remove(place).1);
             fault = once.or_else(|| tap.always.get(&op).copied());
         });
         (fault, self.tap.borrow().latency.get(&op).copied())
