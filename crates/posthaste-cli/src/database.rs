@@ -66,8 +66,16 @@ impl Database {
     /// Finds out whether this user may write, without changing anything.
     pub(crate) async fn check_writable(&self) -> Result<(), Failure> {
         // A relay that does not exist has nothing to give back; but to find out, a write is begun.
-        Ok(self.store.leave(RelayId::random()).await?)
+        match self.store.leave(RelayId::random()).await {
+            Err(error) if may_go_away(error.kind()) => Ok(()),
+            result => Ok(result?),
+        }
     }
+}
+
+/// Whether trouble may go away by itself, so that a relay waits for its end.
+fn may_go_away(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::Conflict | ErrorKind::Database)
 }
 
 impl Target {

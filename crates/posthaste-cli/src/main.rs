@@ -15,6 +15,7 @@ mod numbers;
 mod output;
 mod progress;
 mod shutdown;
+mod stdout_check;
 mod stdout_publisher;
 
 use std::process::ExitCode;

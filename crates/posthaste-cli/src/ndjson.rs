@@ -95,6 +95,9 @@ impl<'de> Deserialize<'de> for HeaderText {
 
 /// Makes a message of one line. The error is a text for the user.
 pub(crate) fn parse_line(line: &[u8]) -> Result<Message, String> {
+    if !line.trim_ascii_start().starts_with(b"{") {
+        return Err("not a JSON object".into());
+    }
     let line: Line<'_> = serde_json::from_slice(line).map_err(|error| json_error(&error))?;
     let mut message = Message::new(line.event_type);
     if let Some(id) = line.id {
@@ -301,8 +304,9 @@ mod tests {
     fn what_is_wrong_is_named() {
         let cases = [
             ("{", "EOF"),
-            ("[]", "invalid"),
-            ("7", "invalid type"),
+            ("[]", "not a JSON object"),
+            (r#"["e","t","1","hello",null,null,null,null,null,null]"#, "not a JSON object"),
+            ("7", "not a JSON object"),
             ("{}", "missing field `event_type`"),
             (r#"{"event_type":"e","typo":1}"#, "unknown field `typo`"),
             (r#"{"event_type":"e","event_type":"f"}"#, "duplicate field `event_type`"),

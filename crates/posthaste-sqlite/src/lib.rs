@@ -29,3 +29,8 @@ pub use options::{SqliteOptions, Synchronous};
 pub use rusqlite;
 pub use store::SqliteStore;
 pub use watch::fair_busy_timeout;
+
+/// The example of the project's front page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod front_page {}

@@ -18,6 +18,7 @@ use crate::logging::LogArgs;
 use crate::numbers::{at_least_one, at_least_one_u32};
 use crate::output::messages;
 use crate::shutdown::StopRequests;
+use crate::stdout_check::check_stdout;
 use crate::stdout_publisher::{End, StdoutPublisher};
 
 #[derive(Debug, clap::Args)]
@@ -56,7 +57,7 @@ enum Destination {
 #[group(multiple = false)]
 #[command(next_help_heading = "When to end [default: on SIGTERM or Ctrl-C]")]
 struct Until {
-    /// After one round: publish what is ready now, once
+    /// After one round: publish one page of what is ready now (at most 1,024 messages), once
     #[arg(long)]
     once: bool,
 
@@ -264,6 +265,7 @@ fn configure(builder: RelayBuilder, args: &Args) -> RelayBuilder {
 fn with_destination(builder: RelayBuilder, args: &Args) -> Result<(RelayBuilder, Arc<End>), Failure> {
     match args.to {
         Destination::Stdout => {
+            check_stdout().map_err(Failure::failed)?;
             let timeout = args.limits.publish_timeout;
             let publisher = StdoutPublisher::start(std::io::stdout(), timeout)
                 .map_err(|error| Failure::failed(format!("a thread cannot be started: {error}")))?;

@@ -89,3 +89,23 @@ fn every_command_has_help_and_a_version_exists() {
     }
     assert!(run(bare_command(&["--version"]), b"").succeeded().starts_with("posthaste "));
 }
+
+#[test]
+fn a_stdout_that_cannot_be_written_publishes_nothing() {
+    let bed = Bed::new();
+    bed.enqueue_one(&["--event-type", "e"]);
+    let null = OpenOptions::new().read(true).open("/dev/null").unwrap();
+    let child = bed.command(&["relay", "--drain"]).stdout(null).stderr(Stdio::piped()).spawn().unwrap();
+    Ran::of(child.wait_with_output().unwrap()).failed_with(1, &["stdout is open for reading only"]);
+    assert_eq!(bed.status()["ready"], 1);
+}
+
+#[test]
+fn a_closed_stdout_is_warned_of() {
+    let bed = Bed::new();
+    bed.enqueue_one(&["--event-type", "e"]);
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null").unwrap();
+    let child = bed.command(&["relay", "--once"]).stdout(null).stderr(Stdio::piped()).spawn().unwrap();
+    let ran = Ran::of(child.wait_with_output().unwrap());
+    assert!(ran.stderr.contains("stdout is closed or the null device"), "{}", ran.stderr);
+}
