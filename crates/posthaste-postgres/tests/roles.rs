@@ -29,7 +29,7 @@ impl<'a> Role<'a> {
     }
 
     fn url(&self) -> String {
-        format!("postgres://{}@127.0.0.1:5432/test", self.name)
+        support::url_as(&self.name)
     }
 
     async fn client(&self) -> Client {

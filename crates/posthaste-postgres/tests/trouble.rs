@@ -38,13 +38,9 @@ async fn a_wrong_url_says_what_is_wrong() {
         |url: &str| PostgresStore::connect(PostgresOptions::new(url).connect_timeout(Duration::from_secs(2)));
     let role = schema.name.replace("posthaste_test", "role");
     schema.execute(&format!("CREATE ROLE {role} LOGIN PASSWORD 'open'")).await;
-    let no_database = "postgres://postgres@127.0.0.1:5432/no_such_database";
+    let no_database = &format!("postgres://postgres@{}/no_such_database", support::address());
     refused(connect(no_database).await, ErrorKind::InvalidInput, "no_such_database");
-    refused(
-        connect("postgres://nobody@127.0.0.1:5432/test").await,
-        ErrorKind::PermissionDenied,
-        "refused the user",
-    );
+    refused(connect(&support::url_as("nobody")).await, ErrorKind::PermissionDenied, "refused the user");
     refused(
         connect("postgres://postgres@no-such-host.invalid/test").await,
         ErrorKind::Unavailable,
@@ -277,7 +273,7 @@ async fn a_server_that_takes_no_writes_is_read_only_and_recovers() {
             "CREATE ROLE {role} LOGIN SUPERUSER; ALTER ROLE {role} SET default_transaction_read_only = on"
         ))
         .await;
-    let url = format!("postgres://{role}@127.0.0.1:5432/test");
+    let url = support::url_as(&role);
     let standby = PostgresStore::new(PostgresOptions::new(url).table(schema.table())).unwrap();
     let relay = RelayId::random();
     refused(standby.lease(&lease(relay)).await, ErrorKind::ReadOnly, "standby");
@@ -308,7 +304,7 @@ async fn the_isolation_is_ours_whatever_the_default() {
     for isolation in ["serializable", "repeatable read"] {
         let role = format!("{}{}", schema.name.replace("posthaste_test", "iso"), isolation.len());
         schema.execute(&format!("CREATE ROLE {role} LOGIN SUPERUSER; ALTER ROLE {role} SET default_transaction_isolation = '{isolation}'")).await;
-        let url = format!("postgres://{role}@127.0.0.1:5432/test");
+        let url = support::url_as(&role);
         let store = PostgresStore::new(PostgresOptions::new(url).table(schema.table())).unwrap();
         store.migrate().await.unwrap();
         let tasks: Vec<_> = (0..8)
@@ -390,10 +386,8 @@ async fn tls_is_used_and_checked_as_sslmode_says() {
     let Some(schema) = Schema::new().await else { return };
     let on: String = schema.value("SHOW ssl").await;
     let connect = |mode: &str| {
-        let url = format!(
-            "postgres://postgres@127.0.0.1:5432/test?sslmode={mode}&application_name={}",
-            &schema.name[15..]
-        );
+        let url =
+            format!("{}?sslmode={mode}&application_name={}", support::url_as("postgres"), &schema.name[15..]);
         PostgresStore::connect(PostgresOptions::new(url))
     };
     if on != "on" {

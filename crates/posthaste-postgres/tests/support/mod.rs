@@ -26,6 +26,25 @@ pub fn server_url() -> String {
         .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/test".to_owned())
 }
 
+/// The server as seen by a role that needs no password.
+pub fn url_as(role: &str) -> String {
+    format!("postgres://{role}@{}/{}", address(), server().get_dbname().unwrap_or("postgres"))
+}
+
+/// The server's host and port.
+pub fn address() -> String {
+    let server = server();
+    let host = match server.get_hosts().first() {
+        Some(tokio_postgres::config::Host::Tcp(host)) => host.clone(),
+        other => panic!("the tests need a server reached by TCP, not {other:?}"),
+    };
+    format!("{host}:{}", server.get_ports().first().copied().unwrap_or(5432))
+}
+
+fn server() -> tokio_postgres::Config {
+    server_url().parse().unwrap()
+}
+
 /// Where the store under test connects: the server itself, or a pooler before it (`POSTHASTE_TEST_POSTGRES_POOLER`).
 pub fn store_url() -> String {
     pooler_url().unwrap_or_else(server_url)

@@ -42,13 +42,13 @@ impl Proxy {
     }
 
     pub fn url(&self) -> String {
-        format!("postgres://postgres@{}/test?sslmode=disable", self.address)
+        super::url_as("postgres").replace(&super::address(), &self.address.to_string()) + "?sslmode=disable"
     }
 }
 
 async fn serve(client: TcpStream, mode: Arc<watch::Sender<Mode>>) {
     let mut closed = mode.subscribe();
-    let Ok(server) = TcpStream::connect("127.0.0.1:5432").await else { return };
+    let Ok(server) = TcpStream::connect(super::address()).await else { return };
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();
     tokio::select! {
