@@ -10,7 +10,6 @@ use super::lanes::Lanes;
 use super::publish::{AttemptResult, Attempted};
 use super::run::Run;
 use super::settings::DeadPolicy;
-use super::settle::ToSettle;
 use super::window::{KeyGoes, Queued};
 use crate::error::Error;
 use crate::publisher::{FailureClass, PublishError};
@@ -216,25 +215,15 @@ impl Run {
         for outcome in &settled {
             let RecordRef { lane, position, token, .. } = outcome.settlement.record;
             self.care.landed(position);
-            if self.is_stale(&report, &settled, outcome) {
+            if report.stale_lanes.contains(&lane) {
+                self.count_stale(&outcome.settlement.outcome);
                 self.on_stale(lane, token);
             } else if let Outcome::Retry { after, .. } = outcome.settlement.outcome {
                 self.poll.due(now + after);
             }
             self.window.settled(position, outcome.key.as_ref(), token, outcome.key_goes);
         }
-        super::add(&self.parts.counters.stale, report.stale);
         self.give_back_empty_lanes();
-    }
-
-    /// Whether an outcome was refused. Where a batch has outcomes of two holds on a lane, it is those of the earlier
-    /// one, unless the later one is lost as well.
-    fn is_stale(&self, report: &SettleReport, settled: &[ToSettle], outcome: &ToSettle) -> bool {
-        let RecordRef { lane, token, .. } = outcome.settlement.record;
-        let is_held = || self.lanes.get(lane).is_some_and(|state| state.token == token);
-        let is_earlier = |other: &RecordRef| other.lane == lane && other.token < token;
-        let mut others = settled.iter().map(|other| &other.settlement.record);
-        report.stale_lanes.contains(&lane) && !(others.any(is_earlier) && is_held())
     }
 
     /// An outcome was refused: the lane went to another relay in the meantime.

@@ -212,10 +212,20 @@ impl Run {
         self.settle(queued, outcome, KeyGoes::On);
     }
 
+    /// Has an outcome written down, unless its lane is known to have been lost since.
     pub(super) fn settle(&mut self, queued: &Queued, outcome: Outcome, key_goes: KeyGoes) {
+        if self.lanes.get(queued.record.lane).is_some_and(|state| state.token != queued.token) {
+            self.count_stale(&outcome);
+            return;
+        }
         let settlement = Settlement { record: record_ref(queued), outcome };
         let outcome = ToSettle { key: queued.record.key().cloned(), settlement, key_goes };
         self.settles.push(outcome, Instant::now());
+    }
+
+    /// A record was published, and nobody will write that down.
+    pub(super) fn count_stale(&self, outcome: &Outcome) {
+        super::add(&self.parts.counters.stale, usize::from(*outcome == Outcome::Processed));
     }
 
     /// The lease was renewed.
@@ -271,13 +281,22 @@ impl Run {
             self.lanes.begin_care(self.parts.settings.max_in_flight.saturating_mul(4));
         }
         for lease in &new {
-            // What was unread when the lane was held before is read anew.
-            self.drop_queued(lease.lane);
+            self.begin_lane(lease.lane, lease.token);
             self.lanes.insert(lease);
         }
         self.poll.hint(now);
         self.parts.hooks.tell(&Event::LanesTaken { lanes: new.len(), from_expired: expired });
         tracing::info!(lanes = new.len(), from_expired = expired, "lanes taken");
+    }
+
+    /// A lane is read from its start. What is left from when it was held before counts only if nobody else had it.
+    fn begin_lane(&mut self, lane: Lane, token: i64) {
+        self.drop_queued(lane);
+        let refused = self.settles.drop_earlier(lane, token);
+        refused.iter().for_each(|outcome| self.count_stale(&outcome.settlement.outcome));
+        if self.window.holds_earlier(lane, token) {
+            self.window.drop_lane(lane, true);
+        }
     }
 
     /// Gives lanes back if this relay has more than its share.

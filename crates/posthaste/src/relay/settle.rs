@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::window::KeyGoes;
-use crate::record::Key;
+use crate::record::{Key, Lane};
 use crate::store::{Outcome, RecordRef, RelayId, SettleRequest, Settlement};
 
 /// An outcome, and what it means for the key of its record. The record itself is let go of, with its payload.
@@ -56,6 +56,16 @@ impl Settles {
             self.ready_at = now + self.linger;
         }
         self.waiting.push_back(outcome);
+    }
+
+    /// Takes out the outcomes of an earlier hold on a lane, which would be refused. With them gone, no batch has
+    /// outcomes of two holds on one lane.
+    pub(super) fn drop_earlier(&mut self, lane: Lane, token: i64) -> Vec<ToSettle> {
+        let is_earlier = |record: &RecordRef| record.lane == lane && record.token != token;
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let (earlier, kept) = waiting.partition::<Vec<_>, _>(|other| is_earlier(&other.settlement.record));
+        self.waiting = kept.into();
+        earlier
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -151,6 +151,11 @@ impl Window {
         self.in_hand.values().any(|entry| entry.lane == lane && entry.stage != Stage::Settled)
     }
 
+    /// Whether anything of this lane is in hand from under another token.
+    pub(super) fn holds_earlier(&self, lane: Lane, token: i64) -> bool {
+        self.in_hand.values().any(|entry| entry.lane == lane && entry.token != token)
+    }
+
     /// The most records of one key to have in hand: less the more keys there are, but always so many that as many
     /// keys as may be in flight take half of the window.
     pub(super) fn most_per_key(&self) -> usize {

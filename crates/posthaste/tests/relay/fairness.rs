@@ -57,6 +57,17 @@ async fn a_hot_key_that_grows_all_the_time_does_not_hold_the_others_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lanes_take_turns() {
+    let (store, publisher) = (outbox(8), Crowd::new(millis(10)));
+    enqueue(&store, &many(8_000, |n| of_type("each", n)));
+    let _relay = start(relay(&store, &publisher).max_in_flight(4).window_rows(64));
+    within(secs(60), publisher.until_published("each", 1_600)).await;
+    let of_lanes = publisher.counts().of_lanes.clone();
+    assert_eq!(of_lanes.len(), 8, "all lanes are served: {of_lanes:?}");
+    assert!(of_lanes.values().all(|count| *count < 400), "and none before all others: {of_lanes:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_blocked_key_with_thousands_of_successors_starves_nobody() {
     let (store, publisher) = (outbox(1), ScriptedPublisher::default());
     let blocked = enqueue_key(&store, "blocked", 5_000);

@@ -1,7 +1,7 @@
 //! Transactions that commit late are neither skipped nor overtaken, and hold nobody up.
 
 use posthaste::{MemoryTransaction, Message};
-use posthaste_testkit::ScriptedPublisher;
+use posthaste_testkit::{Gate, ScriptedPublisher, Step};
 
 use crate::support::*;
 
@@ -64,6 +64,24 @@ async fn a_message_that_commits_late_is_not_overtaken_by_its_key_afterwards() {
     enqueue(&store, std::slice::from_ref(&late));
     within(secs(2), publisher.log().until_published(302)).await;
     assert_eq!(publisher.log().published()[300..], [early.id(), late.id()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_commits_late_takes_its_place_before_those_that_have_not_started() {
+    let (store, publisher, gate) = (outbox(1), ScriptedPublisher::default(), Gate::closed());
+    let (first, late, last) = (keyed(1), keyed(1), keyed(1));
+    publisher.on(first.id(), [Step::publish_after(&gate)]);
+    enqueue(&store, std::slice::from_ref(&first));
+    let slow = open(&store, std::slice::from_ref(&late));
+    enqueue(&store, std::slice::from_ref(&last));
+    let _relay = start(relay(&store, &publisher));
+    gate.until_waiting(1).await;
+    pass(secs(1)).await;
+    slow.commit();
+    pass(secs(1)).await;
+    gate.open();
+    within(secs(1), store.until_settled()).await;
+    assert_eq!(publisher.log().published(), [first.id(), late.id(), last.id()]);
 }
 
 #[tokio::test(start_paused = true)]

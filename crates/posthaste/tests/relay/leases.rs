@@ -328,6 +328,62 @@ async fn a_lane_of_which_outcomes_were_refused_can_still_be_shared() {
     one.stop().await;
 }
 
+/// Lets this relay's lease lapse, and another one take its lanes and leave again, while no outcome of the first one
+/// can be written down.
+async fn lapses_and_has_its_lane_again(first: &TappedStore, other_publisher: &ScriptedPublisher) {
+    first.break_down(&[Op::Lease, Op::Settle], DOWN);
+    let second = first.other_view();
+    let guest = start(relay(&second, other_publisher).lease(secs(3)));
+    within(secs(10), second.until(|store| !store.held().is_empty())).await;
+    pass(millis(100)).await;
+    guest.handle.abandon();
+    guest.ended().await;
+    first.mend(Op::Lease);
+    within(secs(5), first.until(|store| !store.held().is_empty())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_from_before_the_lane_was_lost_does_not_let_its_key_overtake_it() {
+    let (store, publisher, hanging) = (outbox(1), ScriptedPublisher::default(), ScriptedPublisher::default());
+    hanging.otherwise(Step::Hang);
+    let mut ids = enqueue_key(&store, 1, 3);
+    publisher.on(ids[0], [Step::Fail(FailureClass::Failed)]);
+    store.break_down(&[Op::Settle], DOWN);
+    let _relay = start(relay(&store, &publisher).lease(secs(3)));
+    within(secs(1), publisher.log().until_ended(1)).await;
+    lapses_and_has_its_lane_again(&store, &hanging).await;
+    enqueue_loose(&store, 20);
+    pass(secs(1)).await;
+    store.heal();
+    within(secs(5), store.until(|store| !store.settles().is_empty())).await;
+    ids.extend(enqueue_key(&store, 1, 3));
+    within(secs(10), store.until_settled()).await;
+    assert_eq!(came_out(publisher.log(), &ids), ids);
+}
+
+#[tokio::test(start_paused = true)]
+async fn outcomes_from_before_a_lane_was_lost_do_not_cost_the_lane_again() {
+    let (store, publisher, gate) = (outbox(1), ScriptedPublisher::default(), Gate::closed());
+    store.break_down(&[Op::Settle], DOWN);
+    let running = start(relay(&store, &publisher).lease(secs(3)).publish_timeout(secs(60)));
+    for key in ["a", "b"] {
+        enqueue_one(&store, keyed(key));
+        pass(millis(500)).await;
+    }
+    lapses_and_has_its_lane_again(&store, &publisher).await;
+    let (slow, quick) = (enqueue_one(&store, keyed("slow")), enqueue_one(&store, keyed("quick")));
+    publisher.on(slow, [Step::publish_after(&gate)]);
+    within(secs(5), publisher.log().until(|calls| calls.iter().any(|call| call.id == quick))).await;
+    store.heal();
+    within(secs(5), store.until(|store| state(store, quick) == State::Processed)).await;
+    pass(secs(5)).await;
+    gate.open();
+    within(secs(5), store.until_settled()).await;
+    assert_eq!(ends(publisher.log(), slow), [Some(End::Published)], "it was not dropped");
+    let summary = running.stop().await;
+    assert_eq!((summary.stale, summary.abandoned), (2, 0), "only the two from before are refused");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_lanes_of_a_relay_that_died_are_taken_over_when_its_lease_is_over() {
     let (first, publisher) = (outbox(4), ScriptedPublisher::default());

@@ -162,40 +162,7 @@ impl Trouble {
             }
             pass(secs(1)).await;
         }
-        for view in &self.views {
-            eprintln!(
-                "held {:?} reads {} leases {} settles {}",
-                view.held(),
-                view.calls(Op::Read),
-                view.calls(Op::Lease),
-                view.calls(Op::Settle)
-            );
-        }
-        let b: Vec<_> = self
-            .views
-            .iter()
-            .map(|v| (v.calls(Op::Read), v.calls(Op::Lease), v.calls(Op::Settle), v.calls(Op::BeginAttempt)))
-            .collect();
-        pass(secs(10)).await;
-        let c: Vec<_> = self
-            .views
-            .iter()
-            .map(|v| (v.calls(Op::Read), v.calls(Op::Lease), v.calls(Op::Settle), v.calls(Op::BeginAttempt)))
-            .collect();
-        eprintln!("{b:?}\n{c:?}");
         let left = self.store.memory().messages();
-        for m in &left {
-            if m.info.state != State::Processed {
-                eprintln!(
-                    "{} {:?} {:?} {} {:?}",
-                    m.lane.0,
-                    m.info.state,
-                    m.info.aggregate_id,
-                    m.info.attempts,
-                    m.info.next_attempt_at.is_some()
-                );
-            }
-        }
         let left: Vec<_> = left.iter().filter(|message| message.info.state != State::Processed).collect();
         panic!("{} messages are left, the first: {:?}", left.len(), left[0]);
     }

@@ -26,6 +26,8 @@ pub(crate) struct Counts {
     /// The most publishes of one key at once.
     pub(crate) most_of_a_key: usize,
     pub(crate) last_at: BTreeMap<String, Instant>,
+    /// How many records of each lane were published.
+    pub(crate) of_lanes: BTreeMap<u16, usize>,
     of_keys: HashMap<Key, usize>,
     last_of_keys: HashMap<Key, i64>,
     /// Records that came before an earlier one of their key.
@@ -74,6 +76,7 @@ impl Counts {
         if let Some(of_key) = record.key().and_then(|key| self.of_keys.get_mut(key)) {
             *of_key -= 1;
         }
+        *self.of_lanes.entry(record.lane.0).or_default() += 1;
         *self.published.entry(record.event_type.clone()).or_default() += 1;
         self.last_at.insert(record.event_type.clone(), Instant::now());
     }

@@ -105,6 +105,13 @@ impl TappedStore {
         });
     }
 
+    /// Lets calls of this kind work again.
+    pub(crate) fn mend(&self, op: Op) {
+        self.tap.send_modify(|tap| {
+            tap.always.remove(&op);
+        });
+    }
+
     /// Lets every call of this kind take so long.
     pub(crate) fn slow_down(&self, op: Op, latency: Duration) {
         self.tap.send_modify(|tap| {
