@@ -121,7 +121,7 @@ pub(crate) async fn connect(target: &Target, limit: Duration) -> Result<Live, Fa
 
 /// Makes a connection that ends with its client.
 pub(crate) async fn start(target: &Target, limit: Duration) -> Result<(Client, JoinHandle<()>), Failure> {
-    let connecting = tokio::time::timeout(limit, target.config.connect(target.tls.clone()));
+    let connecting = tokio::time::timeout(limit, target.connect());
     let (client, connection) = connecting.await.map_err(|_elapsed| Failure::TimedOut)??;
     let task = tokio::spawn(async move {
         if let Err(error) = connection.await {

@@ -107,9 +107,9 @@ fn fetch_params(rows: i64, scanned: i64, after: i64) -> Values {
         value(false, Type::BOOL),
         value(vec!["order".to_owned(); 50], Type::TEXT_ARRAY),
         value((0..50).map(|n| format!("none {n}")).collect::<Vec<_>>(), Type::TEXT_ARRAY),
-        value(rows, Type::INT8),
-        value(64_i64 << 20, Type::INT8),
-        value(scanned, Type::INT8),
+        value(rows / 2, Type::INT8),
+        value(65_536_i32, Type::INT4),
+        value(scanned + 1, Type::INT8),
         value(rows + rows / 8 + 64, Type::INT8),
     ]
 }

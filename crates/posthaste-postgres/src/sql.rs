@@ -28,7 +28,7 @@ statements! {
     version, migrations,
     enqueue, enqueue_key, enqueue_all, forget_key,
     lease_renew, lease_held, lease_give_back, lease_free, lease_take, lease_lanes, leave_lanes, leave_relay,
-    fetch, given_out, holders, begin_attempt, settle, settle_processed, settle_delete,
+    fetch, payloads, given_out, holders, begin_attempt, settle, settle_processed, settle_delete,
     lock_wake, set_idle, set_wake,
     upkeep_lease, purge_processed, purge_keys, purge_relays, purge_inbox,
     list_by_id, list_dead, list_pending, show, dead, redrive, discard, stats, relays,

@@ -1,17 +1,24 @@
 //! Where to connect: a URL or a connection string, with the parameters that the driver does not know taken out.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use posthaste::{Error, ErrorKind};
-use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Connection, Socket};
 
 use crate::tls::{SslMode, Tls};
+
+type TlsStream = <Tls as MakeTlsConnect<Socket>>::Stream;
 
 /// A database to connect to.
 #[derive(Clone)]
 pub(crate) struct Target {
-    pub(crate) config: Config,
-    pub(crate) tls: Tls,
+    config: Config,
+    tls: Tls,
+    mode: SslMode,
     /// The `schema` parameter, if there is one.
     pub(crate) schema: Option<String>,
 }
@@ -29,7 +36,9 @@ impl Target {
             return Err(Error::new(ErrorKind::InvalidInput, text));
         }
         let of = |name: &str| ours.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
-        let mode = of("sslmode").map_or(Ok(SslMode::Prefer), SslMode::parse)?;
+        // On the same machine there is nobody to hide from, and TLS is a fifth of the work of reading.
+        let default = if is_local(&config) { SslMode::Allow } else { SslMode::Prefer };
+        let mode = of("sslmode").map_or(Ok(default), SslMode::parse)?;
         let tls = Tls::new(mode, of("sslrootcert"))?;
         config.ssl_mode(mode.of_driver());
         config.connect_timeout(
@@ -44,8 +53,37 @@ impl Target {
         if config.get_application_name().is_none() {
             config.application_name("posthaste");
         }
-        Ok(Self { config, tls, schema: of("schema").map(str::to_owned) })
+        Ok(Self { config, tls, mode, schema: of("schema").map(str::to_owned) })
     }
+
+    /// Connects, and hands over the connection that is to be driven.
+    pub(crate) async fn connect(
+        &self,
+    ) -> Result<(Client, Connection<Socket, TlsStream>), tokio_postgres::Error> {
+        let connected = self.config.connect(self.tls.clone()).await;
+        let refused = |error: &tokio_postgres::Error| {
+            error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
+        };
+        if self.mode == SslMode::Allow && connected.as_ref().is_err_and(refused) {
+            let encrypted =
+                self.config.clone().ssl_mode(SslMode::Prefer.of_driver()).connect(self.tls.clone()).await;
+            return encrypted;
+        }
+        connected
+    }
+}
+
+/// Whether every host is this machine.
+fn is_local(config: &Config) -> bool {
+    let is_loopback = |host: &Host| match host {
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        }
+        #[cfg(unix)]
+        Host::Unix(_) => true,
+    };
+    let by_address = || config.get_hostaddrs().iter().all(IpAddr::is_loopback);
+    if config.get_hostaddrs().is_empty() { config.get_hosts().iter().all(is_loopback) } else { by_address() }
 }
 
 /// Takes parameters out of a URL or a connection string.
@@ -104,6 +142,22 @@ mod tests {
         let target = parse("host=h user=u schema=s sslmode='require'").unwrap();
         assert_eq!(target.schema.as_deref(), Some("s"));
         assert_eq!(target.config.get_ssl_mode(), tokio_postgres::config::SslMode::Require);
+    }
+
+    #[test]
+    fn tls_is_left_out_by_itself_on_this_machine_alone() {
+        for (url, mode) in [
+            ("postgres://127.0.0.1/d", SslMode::Allow),
+            ("postgres://[::1]/d", SslMode::Allow),
+            ("postgres://localhost/d", SslMode::Allow),
+            ("host=/run/postgresql", SslMode::Allow),
+            ("postgres://127.0.0.1,db.internal/d", SslMode::Prefer),
+            ("host=localhost hostaddr=10.0.0.1", SslMode::Prefer),
+            ("postgres://db.internal/d", SslMode::Prefer),
+            ("postgres://localhost/d?sslmode=require", SslMode::Require),
+        ] {
+            assert_eq!(parse(url).unwrap().mode, mode, "{url}");
+        }
     }
 
     #[test]

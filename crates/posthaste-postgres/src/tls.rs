@@ -22,6 +22,8 @@ use tokio_rustls::rustls::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SslMode {
     Disable,
+    /// Only if the server insists.
+    Allow,
     Prefer,
     Require,
     VerifyCa,
@@ -32,7 +34,8 @@ impl SslMode {
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         match text {
             "disable" => Ok(Self::Disable),
-            "allow" | "prefer" => Ok(Self::Prefer),
+            "allow" => Ok(Self::Allow),
+            "prefer" => Ok(Self::Prefer),
             "require" => Ok(Self::Require),
             "verify-ca" => Ok(Self::VerifyCa),
             "verify-full" => Ok(Self::VerifyFull),
@@ -47,7 +50,7 @@ impl SslMode {
 
     pub(crate) fn of_driver(self) -> tokio_postgres::config::SslMode {
         match self {
-            Self::Disable => tokio_postgres::config::SslMode::Disable,
+            Self::Disable | Self::Allow => tokio_postgres::config::SslMode::Disable,
             Self::Prefer => tokio_postgres::config::SslMode::Prefer,
             Self::Require | Self::VerifyCa | Self::VerifyFull => tokio_postgres::config::SslMode::Require,
         }
@@ -65,7 +68,7 @@ impl Tls {
         let provider = Arc::new(ring::default_provider());
         let roots = root_certificates.filter(|file| *file != "system");
         let verifier: Arc<dyn ServerCertVerifier> = match (mode, roots) {
-            (SslMode::Disable | SslMode::Prefer, _) | (SslMode::Require, None) => {
+            (SslMode::Disable | SslMode::Allow | SslMode::Prefer, _) | (SslMode::Require, None) => {
                 Arc::new(Anyone(provider.clone()))
             }
             (SslMode::VerifyFull, roots) => verifier(&provider, roots)?,

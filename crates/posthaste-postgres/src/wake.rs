@@ -204,7 +204,7 @@ async fn listen_on(
     limit: Duration,
     was_up: &AtomicBool,
 ) -> Result<Ended, Failure> {
-    let connecting = tokio::time::timeout(limit, target.config.connect(target.tls.clone()));
+    let connecting = tokio::time::timeout(limit, target.connect());
     let (client, mut connection) = connecting.await.map_err(|_elapsed| Failure::TimedOut)??;
     let (words, mut heard) = watch::channel(String::new());
     let waker = store.upgrade().map(|inner| inner.bell.waker.clone()).unwrap_or_default();

@@ -395,7 +395,7 @@ async fn tls_is_used_and_checked_as_sslmode_says() {
         eprintln!("SKIPPED: the server has no TLS");
         return;
     }
-    for (mode, encrypted) in [("disable", false), ("prefer", true), ("require", true)] {
+    for (mode, encrypted) in [("disable", false), ("allow", false), ("prefer", true), ("require", true)] {
         let store = connect(mode).await.unwrap();
         let ssl: bool = schema
             .value(&format!(

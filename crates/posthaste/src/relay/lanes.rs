@@ -18,6 +18,7 @@ use crate::store::{DueRecords, Keys, LaneLease, Page, Reached, ReadRequest, Scan
 
 const PAGE_ROWS: usize = 1_024;
 const SCANNED_ROWS: usize = 16_384;
+const LEAST_SCANNED: usize = 16;
 const REFILL_KEYS: usize = 256;
 /// The shortest time between two sweeps, and the share of the time they may take (one part in so many).
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
@@ -89,7 +90,7 @@ pub(super) struct Lanes {
     turn: usize,
     /// How many reads were planned.
     planned: u64,
-    /// How often the number of records to look at was doubled, because all of them had to be passed over.
+    /// How often the number of records to look at was doubled, because most of them had to be passed over.
     doubled: u32,
     /// How many records are still to be taken in as ones to be careful with.
     care_left: usize,
@@ -244,7 +245,7 @@ impl Lanes {
             refills.iter().for_each(|(key, _)| window.refill_failed(key));
             return None;
         }
-        let in_hand = window.positions(None);
+        let in_hand = window.positions(|_| None);
         Some(Plan { refills, ..to_plan(Kind::Refill, scans, Keys::Only(keys), in_hand, window, now) })
     }
 
@@ -261,7 +262,7 @@ impl Lanes {
                 Sweep::Done => None,
             })
             .collect();
-        let (keys, in_hand) = (Keys::Except(window.keys_to_pass_over()), window.positions(None));
+        let (keys, in_hand) = (Keys::Except(window.keys_to_pass_over()), window.positions(|_| None));
         (!scans.is_empty()).then(|| to_plan(Kind::Sweep, scans, keys, in_hand, window, now))
     }
 
@@ -278,15 +279,18 @@ impl Lanes {
         self.turn = self.turn.wrapping_add(1);
         let first = self.turn % scans.len();
         scans.rotate_left(first);
-        let lowest = scans.iter().map(|scan| scan.after).min().flatten();
-        let (keys, in_hand) = (Keys::Except(window.keys_to_pass_over()), window.positions(lowest));
+        let in_hand = window.positions(|lane| self.get(lane).and_then(|state| state.floor));
+        let keys = Keys::Except(window.keys_to_pass_over());
         let mut plan = to_plan(Kind::Tail, scans, keys, in_hand, window, now);
+        // A little of each lane: their records stand side by side in the table, as they were enqueued.
+        let look_at = plan.request.max_rows + plan.request.in_hand.len();
+        plan.request.max_scanned = look_at.div_ceil(plan.request.scans.len()).max(LEAST_SCANNED);
         if self.wants_care() {
             // A few of each lane: any of them may have been what its owner died of.
             let records = plan.request.max_rows.min(self.care_left);
             plan.request.max_scanned = (records / plan.request.scans.len()).max(1);
         }
-        plan.request.max_scanned <<= self.doubled;
+        plan.request.max_scanned = plan.request.max_scanned.saturating_mul(1 << self.doubled);
         Some(plan)
     }
 
@@ -383,8 +387,8 @@ impl Lanes {
             Kind::Sweep => self.sweep_at = now + took * SWEEP_SHARE / 4,
             Kind::Refill if records == 0 => self.refill_at = now + took * 2,
             Kind::Refill => {}
-            Kind::Tail if records > 0 || self.at_end() => self.doubled = 0,
-            // All of it had to be passed over, and more stands behind.
+            Kind::Tail if records * 2 >= plan.request.max_rows || self.at_end() => self.doubled = 0,
+            // Most of it had to be passed over, and more stands behind.
             Kind::Tail => self.doubled = (self.doubled + 1).min(16),
         }
     }

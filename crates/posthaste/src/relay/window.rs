@@ -163,10 +163,13 @@ impl Window {
         (rows / (2 * keys)).max(rows / self.limits.in_flight.saturating_mul(2).max(1)).max(1)
     }
 
-    /// The positions in hand behind `after`, and those of records that were held back wherever they stand; rising.
-    pub(super) fn positions(&self, after: Option<Position>) -> Vec<Position> {
-        let wanted =
-            self.in_hand.iter().filter(|(position, entry)| Some(**position) > after || entry.held_back);
+    /// The positions in hand that stand behind the floor of their lane, and those of records that were held back
+    /// wherever they stand; rising.
+    pub(super) fn positions(&self, floor: impl Fn(Lane) -> Option<Position>) -> Vec<Position> {
+        let wanted = self
+            .in_hand
+            .iter()
+            .filter(|(position, entry)| entry.held_back || Some(**position) > floor(entry.lane));
         let mut positions: Vec<_> = wanted.map(|(position, _)| *position).collect();
         positions.sort_unstable();
         positions
