@@ -1,16 +1,19 @@
 //! The store's own few connections: made when they are needed, closed when anything about them is in doubt.
 
+use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use posthaste::{Error, ErrorKind};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, Statement};
 
+use crate::direct::is_direct;
 use crate::error::Failure;
 use crate::target::Target;
 
@@ -27,6 +30,8 @@ pub(crate) enum Use {
 /// The connections.
 pub(crate) struct Connections {
     target: Target,
+    /// What is set once on a connection that leads straight to a server.
+    settings: String,
     slots: Vec<Arc<Mutex<Slot>>>,
     connect_timeout: Duration,
 }
@@ -40,10 +45,16 @@ struct Slot {
     not_before: Option<Instant>,
 }
 
+/// Prepared statements, by their text.
+type Prepared = std::sync::Mutex<HashMap<String, Statement>>;
+
 /// A connection and the task that drives it.
 pub(crate) struct Live {
     pub(crate) client: Client,
     task: JoinHandle<()>,
+    /// The statements that were prepared on it, if it leads straight to a server: then the session is ours, its settings
+    /// were made once, and a statement needs no planning and no transaction around it.
+    prepared: Option<Prepared>,
 }
 
 impl Drop for Live {
@@ -66,9 +77,9 @@ pub(crate) struct Session {
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Connections {
-    pub(crate) fn new(target: Target, count: usize, connect_timeout: Duration) -> Self {
+    pub(crate) fn new(target: Target, settings: String, count: usize, connect_timeout: Duration) -> Self {
         let slots = (0..count.max(1)).map(|_| Arc::default()).collect();
-        Self { target, slots, connect_timeout }
+        Self { target, settings, slots, connect_timeout }
     }
 
     /// Takes the connection for a use, making it if need be. All that is done with it must be done within `limit`.
@@ -100,7 +111,7 @@ impl Connections {
         // Noted beforehand: this future may be dropped while it waits.
         slot.failures = slot.failures.saturating_add(1);
         slot.not_before = Some(Instant::now() + pause(slot.failures));
-        let live = connect(&self.target, self.connect_timeout).await?;
+        let live = connect(&self.target, &self.settings, self.connect_timeout).await?;
         (slot.failures, slot.not_before) = (0, None);
         Ok(live)
     }
@@ -113,10 +124,18 @@ fn pause(failures: u32) -> Duration {
     longest / 2 + longest.mul_f64(fastrand::f64()) / 2
 }
 
-/// Makes a connection.
-pub(crate) async fn connect(target: &Target, limit: Duration) -> Result<Live, Failure> {
+/// Makes a connection for the store's own statements.
+async fn connect(target: &Target, settings: &str, limit: Duration) -> Result<Live, Failure> {
     let (client, task) = start(target, limit).await?;
-    Ok(Live { client, task })
+    let mut live = Live { client, task, prepared: None };
+    let setting_up = tokio::time::timeout(limit, async {
+        if is_direct(&live.client).await? {
+            live.client.batch_execute(settings).await?;
+            live.prepared = Some(Prepared::default());
+        }
+        Ok::<_, tokio_postgres::Error>(live)
+    });
+    Ok(setting_up.await.map_err(|_elapsed| Failure::TimedOut)??)
 }
 
 /// Makes a connection that ends with its client.
@@ -157,33 +176,79 @@ impl Session {
     }
 
     /// Runs one statement in a transaction of its own, in one round trip.
-    pub(crate) async fn run(&self, begin: &str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Failure> {
+    pub(crate) async fn run(
+        &self,
+        begin: &Begin,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Failure> {
         let answers = self.run_all(begin, &[(sql, params)]).await?;
         Ok(answers.into_iter().next().unwrap_or_default())
     }
 
-    /// Runs statements one after another in a transaction of their own, in one round trip.
+    /// Runs statements one after another, in one round trip: in a transaction of their own, unless they only read and
+    /// the session is ours; then each is its own.
     pub(crate) async fn run_all(
         &self,
-        begin: &str,
+        begin: &Begin,
         statements: &[(&str, Params<'_>)],
     ) -> Result<Vec<Vec<Row>>, Failure> {
-        self.within(async {
+        let all = async {
+            let prepared = self.prepare(statements).await?;
             let client = self.client();
             // Each is sent when it is first polled, and all are polled in their order.
-            let statements = statements.iter().map(|(sql, params)| client.query_typed(sql, params));
+            let answers = join_all(statements.iter().enumerate().map(async |(n, (sql, params))| {
+                let Some(statement) = prepared.get(n) else { return client.query_typed(sql, params).await };
+                let values: Vec<_> = params.iter().map(|(value, _)| *value).collect();
+                client.query(statement, &values).await
+            }));
+            let begin = if prepared.is_empty() {
+                Some(begin.anywhere.as_str())
+            } else {
+                begin.here(statements.len())
+            };
             let (started, answers, committed) = tokio::join!(
                 biased;
-                client.batch_execute(begin),
-                futures_util::future::join_all(statements),
-                client.batch_execute("COMMIT"),
+                execute(client, begin),
+                answers,
+                execute(client, begin.map(|_| "COMMIT")),
             );
             started?;
             let answers = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
             committed?;
             Ok::<_, tokio_postgres::Error>(answers)
-        })
-        .await
+        };
+        self.within(all).await
+    }
+
+    /// The statements prepared, if the session is ours.
+    async fn prepare(
+        &self,
+        statements: &[(&str, Params<'_>)],
+    ) -> Result<Vec<Statement>, tokio_postgres::Error> {
+        let Some(cache) = &self.live.prepared else { return Ok(Vec::new()) };
+        let mut prepared = Vec::with_capacity(statements.len());
+        for (sql, params) in statements {
+            let known = cache.lock().unwrap_or_else(PoisonError::into_inner).get(*sql).cloned();
+            let statement = match known {
+                Some(statement) => statement,
+                None => self.prepare_anew(cache, sql, params).await?,
+            };
+            prepared.push(statement);
+        }
+        Ok(prepared)
+    }
+
+    async fn prepare_anew(
+        &self,
+        cache: &Prepared,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Statement, tokio_postgres::Error> {
+        let types: Vec<_> = params.iter().map(|(_, ty)| ty.clone()).collect();
+        let statement = self.client().prepare_typed(sql, &types).await?;
+        cache.lock().unwrap_or_else(PoisonError::into_inner).insert(sql.to_owned(), statement.clone());
+        Ok(statement)
     }
 
     /// The session is over: the connection goes back to its place unless the result puts it in doubt.
@@ -196,29 +261,63 @@ impl Session {
     }
 }
 
-/// What begins each of our transactions.
+/// Runs a statement that has no result, if there is one.
+async fn execute(client: &Client, sql: Option<&str>) -> Result<(), tokio_postgres::Error> {
+    match sql {
+        Some(sql) => client.batch_execute(sql).await,
+        None => Ok(()),
+    }
+}
+
+/// What begins our transactions.
 ///
 /// The isolation is ours whatever the server's default. The planner's settings make each statement take its index,
 /// whatever the statistics say: an outbox is usually empty, and a table that was just analysed while it was empty
-/// invites sequential scans. They hold for the transaction only, and so behind a pooler too.
+/// invites sequential scans.
 #[derive(Debug)]
 pub(crate) struct Begin {
-    pub(crate) write: String,
-    pub(crate) read: String,
+    /// With all settings, which hold for the transaction only: in a session that may not be ours.
+    pub(crate) anywhere: String,
+    /// In a session with our settings.
+    plain: String,
+    reads: bool,
 }
 
 impl Begin {
-    pub(crate) fn new(limit: Duration) -> Self {
-        let millis = limit.as_millis().max(1);
-        let settings = format!(
-            "SET LOCAL statement_timeout = {millis}; SET LOCAL lock_timeout = {millis}; \
-             SET LOCAL idle_in_transaction_session_timeout = {millis}; \
-             SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_hashjoin = off; \
-             SET LOCAL enable_mergejoin = off; SET LOCAL jit = off; SET LOCAL max_parallel_workers_per_gather = 0"
-        );
-        let begin = |mode: &str| format!("BEGIN ISOLATION LEVEL READ COMMITTED{mode}; {settings}");
-        Self { write: begin(""), read: begin(" READ ONLY") }
+    pub(crate) fn write(limit: Duration) -> Self {
+        Self::new("", limit)
     }
+
+    pub(crate) fn read(limit: Duration) -> Self {
+        Self { reads: true, ..Self::new(" READ ONLY", limit) }
+    }
+
+    fn new(mode: &str, limit: Duration) -> Self {
+        let plain = format!("BEGIN ISOLATION LEVEL READ COMMITTED{mode}");
+        let settings: Vec<_> = settings(limit).into_iter().map(|it| format!("; SET LOCAL {it}")).collect();
+        Self { anywhere: plain.clone() + &settings.concat(), plain, reads: false }
+    }
+
+    /// What begins a transaction of so many statements in a session with our settings, if they need one.
+    fn here(&self, statements: usize) -> Option<&str> {
+        (statements > 1 && !self.reads).then_some(self.plain.as_str())
+    }
+}
+
+/// What a session of our own is set to.
+pub(crate) fn session_settings(limit: Duration) -> String {
+    let ours = ["default_transaction_isolation = 'read committed'", "plan_cache_mode = force_generic_plan"];
+    let all = settings(limit).into_iter().chain(ours.map(str::to_owned));
+    all.map(|it| format!("SET {it}")).collect::<Vec<_>>().join("; ")
+}
+
+fn settings(limit: Duration) -> Vec<String> {
+    let millis = limit.as_millis().max(1);
+    let timeouts = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
+    let planner = ["enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"]
+        .map(|it| format!("{it} = off"));
+    let parallel = ["max_parallel_workers_per_gather = 0".to_owned()];
+    timeouts.map(|it| format!("{it} = {millis}")).into_iter().chain(planner).chain(parallel).collect()
 }
 
 /// An error for an operation that gave no row where it must.

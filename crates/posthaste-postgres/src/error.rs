@@ -52,11 +52,14 @@ impl Failure {
 
 fn breaks_connection(code: &SqlState) -> bool {
     // Class 08: the connection; 57P: the server shuts down or restarts; 57014: a timeout, after which nobody knows
-    // what the server is doing; 25006: the server became a standby; 58, XX, F0: its disk or memory is not sound.
+    // what the server is doing; 25006: the server became a standby; 58, XX, F0: its disk or memory is not sound; 26000
+    // and 0A000: what was prepared is not there, or not what it was.
     *code == SqlState::READ_ONLY_SQL_TRANSACTION
         || *code == SqlState::QUERY_CANCELED
         || *code == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
-        || ["08", "57P", "58", "XX", "F0"].iter().any(|class| code.code().starts_with(class))
+        || ["08", "0A000", "26000", "57P", "58", "XX", "F0"]
+            .iter()
+            .any(|class| code.code().starts_with(class))
 }
 
 /// Maps an error of the driver.

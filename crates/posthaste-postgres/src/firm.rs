@@ -26,6 +26,8 @@ struct State {
     looked_at: Option<Instant>,
     firm: Option<i64>,
     followed: VecDeque<Followed>,
+    /// The last read found nothing: there is nothing to be firm about.
+    found_nothing: bool,
 }
 
 /// A position that was given out, and who may still have something up to it; `None`: not looked since.
@@ -54,7 +56,13 @@ impl Look {
 impl Firm {
     /// Whether it is time for another look.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.state().looked_at.is_none_or(|at| now - at >= LOOK_EVERY)
+        let state = self.state();
+        !state.found_nothing && state.looked_at.is_none_or(|at| now - at >= LOOK_EVERY)
+    }
+
+    /// Notes whether a read found anything.
+    pub(crate) fn note_found(&self, any: bool) {
+        self.state().found_nothing = !any;
     }
 
     /// Forgets everything: the server may be another one.

@@ -35,7 +35,7 @@ impl Inner {
         let own = [(&me as _, Type::UUID)];
         let (begun, renewed, held) = tokio::join!(
             biased;
-            client.batch_execute(&self.begin.write),
+            client.batch_execute(&self.begin_write.anywhere),
             client.execute_typed(&self.sql.lease_renew, &renew),
             client.query_typed(&self.sql.lease_held, &own),
         );
@@ -107,7 +107,7 @@ impl Inner {
             (&self.sql.leave_relay, &own),
             (&self.sql.set_wake, &[]),
         ];
-        let result = session.run_all(&self.begin.write, &statements).await;
+        let result = session.run_all(&self.begin_write, &statements).await;
         session.done(result).map_err(|failure| self.error(doing, failure))?;
         Ok(())
     }

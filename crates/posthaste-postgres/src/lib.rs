@@ -6,6 +6,7 @@
 
 mod admin;
 mod connection;
+mod direct;
 mod enqueue;
 mod error;
 mod firm;

@@ -202,7 +202,7 @@ impl Inner {
         let session = self.session(Use::Other, DOING).await?;
         let changing = async {
             let client = session.client();
-            client.batch_execute(&self.begin.write).await?;
+            client.batch_execute(&self.begin_write.anywhere).await?;
             client.batch_execute(&format!("SET LOCAL lock_timeout = {LOCK_TIMEOUT_MILLIS}")).await?;
             let lock = format!("SELECT pg_try_advisory_xact_lock({})", self.table.lock_key().wrapping_add(1));
             let is_alone = client.query_typed_one(&lock, &[]).await?.get(0);

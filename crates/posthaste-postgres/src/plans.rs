@@ -44,20 +44,42 @@ impl Fixture {
         self.client.batch_execute(&sql.replace("{}", &format!("{}.", self.schema))).await.unwrap();
     }
 
-    async fn explain(&self, sql: &str, params: &Values) -> String {
-        let begin = &self.store.0.begin.write;
+    /// Explains a statement as it is planned for these values, or, `generic`, for any.
+    async fn explain(&self, sql: &str, params: &Values, generic: bool) -> String {
+        let begin = &self.store.0.begin_write.anywhere;
         self.client.batch_execute(begin).await.unwrap();
-        let params: Vec<_> =
+        let values: Vec<_> =
             params.iter().map(|(value, ty)| (value.as_ref() as &(dyn ToSql + Sync), ty.clone())).collect();
-        let explain = format!("EXPLAIN (ANALYZE, BUFFERS) {sql}");
-        let rows = self.client.query_typed(&explain, &params).await.unwrap();
-        self.client.batch_execute("ROLLBACK").await.unwrap();
+        let rows = if generic {
+            let types: Vec<_> = params.iter().map(|(_, ty)| ty.name()).collect();
+            let prepare = format!(
+                "SET LOCAL plan_cache_mode = force_generic_plan; PREPARE explained {} AS {sql}",
+                in_brackets(&types)
+            );
+            self.client.batch_execute(&prepare).await.unwrap();
+            let literals: Vec<_> =
+                (1..=params.len()).map(|n| format!("quote_nullable(${n}::text)")).collect();
+            let literals = format!("SELECT ARRAY[{}]::text[]", literals.join(", "));
+            let literals: Vec<String> = self.client.query_typed(&literals, &values).await.unwrap()[0].get(0);
+            let execute = format!("EXPLAIN (ANALYZE, BUFFERS) EXECUTE explained {}", in_brackets(&literals));
+            self.client.query_typed(&execute, &[]).await.unwrap()
+        } else {
+            self.client.query_typed(&format!("EXPLAIN (ANALYZE, BUFFERS) {sql}"), &values).await.unwrap()
+        };
+        self.client.batch_execute("ROLLBACK; DEALLOCATE ALL").await.unwrap();
         rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>().join("\n")
     }
 
     /// Explains a statement and checks that it scans no table but the small ones, and reads few pages.
     async fn check(&self, state: &str, name: &str, sql: &str, params: &Values, most_buffers: u64) {
-        let plan = self.explain(sql, params).await;
+        for generic in [false, true] {
+            let state = if generic { format!("{state}, generic plan") } else { state.to_owned() };
+            self.check_plan(&state, name, &self.explain(sql, params, generic).await, most_buffers);
+        }
+    }
+
+    #[expect(clippy::unused_self, reason = "it belongs to the checks")]
+    fn check_plan(&self, state: &str, name: &str, plan: &str, most_buffers: u64) {
         if std::env::var_os("SHOW_PLANS").is_some() {
             println!("== {state}: {name}\n{plan}");
         }
@@ -69,13 +91,18 @@ impl Fixture {
         ] {
             assert!(!plan.contains(large), "{state}: {name} must not do a {large}:\n{plan}");
         }
-        let buffers = buffers(&plan);
+        let buffers = buffers(plan);
         assert!(buffers <= most_buffers, "{state}: {name} touched {buffers} pages:\n{plan}");
     }
 
     async fn end(self) {
         self.execute(&format!("DROP SCHEMA {} CASCADE", self.schema)).await;
     }
+}
+
+fn in_brackets<T: AsRef<str>>(parts: &[T]) -> String {
+    let parts: Vec<_> = parts.iter().map(AsRef::as_ref).collect();
+    if parts.is_empty() { String::new() } else { format!("({})", parts.join(", ")) }
 }
 
 /// The pages that the whole statement touched.

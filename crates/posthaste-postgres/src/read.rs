@@ -136,13 +136,14 @@ impl Inner {
             statements.push((&self.sql.holders, &look));
         }
         statements.push((&self.sql.fetch, params));
-        let result = session.run_all(&self.begin.read, &statements).await;
+        let result = session.run_all(&self.begin_read, &statements).await;
         // Noted while nobody else reads, so that looks are noted in their order.
         let result = result.map(|mut answers| {
             let rows = answers.pop().unwrap_or_default();
             if looks {
                 self.firm.note(&Look::of(&answers), &rows, now);
             }
+            self.firm.note_found(rows.iter().any(|row| row.get::<_, i16>(column::KIND) != kind::SCAN));
             rows
         });
         session.done(result).map_err(|failure| self.error(DOING, failure))

@@ -11,7 +11,7 @@ use posthaste::{
 };
 use tokio_postgres::Row;
 
-use crate::connection::{Begin, Connections, Params, Session, Use};
+use crate::connection::{Begin, Connections, Params, Session, Use, session_settings};
 use crate::error::Failure;
 use crate::firm::Firm;
 use crate::options::PostgresOptions;
@@ -33,7 +33,8 @@ pub(crate) struct Inner {
     pub(crate) options: PostgresOptions,
     pub(crate) table: TableName,
     pub(crate) sql: Sql,
-    pub(crate) begin: Begin,
+    pub(crate) begin_read: Begin,
+    pub(crate) begin_write: Begin,
     pub(crate) connections: Connections,
     pub(crate) waker: Waker,
     pub(crate) bell: Bell,
@@ -61,8 +62,14 @@ impl PostgresStore {
         let bell = Bell::new(listen, &table, &options, waker.clone());
         Ok(Self(Arc::new(Inner {
             sql: Sql::new(&table),
-            begin: Begin::new(options.statement_timeout),
-            connections: Connections::new(target, options.connections, options.connect_timeout),
+            begin_read: Begin::read(options.statement_timeout),
+            begin_write: Begin::write(options.statement_timeout),
+            connections: Connections::new(
+                target,
+                session_settings(options.statement_timeout),
+                options.connections,
+                options.connect_timeout,
+            ),
             waker,
             bell,
             purger: Purger::default(),
@@ -154,7 +161,7 @@ impl Inner {
         sql: &str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
-        let begin = if usage == Use::Read { &self.begin.read } else { &self.begin.write };
+        let begin = if usage == Use::Read { &self.begin_read } else { &self.begin_write };
         let session = self.session(usage, doing).await?;
         let rows = session.run(begin, sql, params).await;
         session.done(rows).map_err(|failure| self.error(doing, failure))

@@ -113,7 +113,7 @@ impl Inner {
         statements.extend(idle.map(|params| (self.sql.set_idle.as_str(), params)));
         statements.push((&self.sql.set_wake, &[]));
         let session = self.session(Use::Other, doing).await?;
-        let result = session.run_all(&self.begin.write, &statements).await;
+        let result = session.run_all(&self.begin_write, &statements).await;
         session.done(result).map_err(|failure| self.error(doing, failure))?;
         Ok(())
     }

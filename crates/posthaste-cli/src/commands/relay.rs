@@ -109,7 +109,7 @@ struct Limits {
     drain_timeout: Duration,
 
     /// How often an idle relay looks for work
-    #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = durations::parse)]
+    #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = durations::parse)]
     #[arg(allow_hyphen_values = true)]
     idle_poll: Duration,
 }

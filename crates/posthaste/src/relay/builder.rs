@@ -87,7 +87,7 @@ impl RelayBuilder {
         self
     }
 
-    /// How often an idle relay looks for work unless it is woken. Default: 250 ms.
+    /// How often an idle relay looks for work unless it is woken. Default: 400 ms.
     pub fn idle_poll(mut self, interval: Duration) -> Self {
         self.settings.idle_poll = interval;
         self

@@ -66,7 +66,7 @@ impl Default for Settings {
             lease: Duration::from_secs(10),
             publish_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(30),
-            idle_poll: Duration::from_millis(250),
+            idle_poll: Duration::from_millis(400),
             retries: RetryPolicies::default(),
             on_dead: DeadPolicy::default(),
             retain: Retain::default(),

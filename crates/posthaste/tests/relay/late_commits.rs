@@ -46,7 +46,7 @@ async fn a_message_that_commits_late_without_a_wake_up_is_found_by_the_next_poll
     let _relay = start(relay(&store, &publisher));
     pass(secs(600)).await;
     slow.commit();
-    within(millis(260), publisher.log().until_published(21)).await;
+    within(millis(410), publisher.log().until_published(21)).await;
 }
 
 #[tokio::test(start_paused = true)]
