@@ -56,6 +56,8 @@ impl Run {
         self.destination.tick(now);
         self.start_read(now);
         self.start_attempts(now);
+        // Now that all in hand may be in flight, there may be reason to make room for others.
+        self.start_read(now);
         self.start_settle(now);
         self.start_probe(now);
         self.tell_idle(now);

@@ -1,7 +1,7 @@
 //! No key waits for another one: hot keys, blocked keys, failing messages, and how keys lie in the table.
 
 use posthaste::{DeadPolicy, FailureClass, Message, RetryPolicy, State};
-use posthaste_testkit::{ScriptedPublisher, Step};
+use posthaste_testkit::{Gate, ScriptedPublisher, Step};
 
 use crate::support::*;
 
@@ -65,6 +65,22 @@ async fn lanes_take_turns() {
     let of_lanes = publisher.counts().of_lanes.clone();
     assert_eq!(of_lanes.len(), 8, "all lanes are served: {of_lanes:?}");
     assert!(of_lanes.values().all(|count| *count < 400), "and none before all others: {of_lanes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_key_gets_a_place_although_slow_keys_fill_the_window() {
+    let (store, publisher, gate) = (outbox(1), ScriptedPublisher::default(), Gate::closed());
+    publisher.otherwise(Step::publish_after(&gate));
+    let builder = relay(&store, &publisher).window_rows(400).max_in_flight(16);
+    let _relay = start(builder.publish_timeout(secs(600)));
+    enqueue_key(&store, "hot", 1_000);
+    within(secs(1), gate.until_waiting(1)).await;
+    for slow in 0..9 {
+        enqueue_key(&store, slow, 100);
+    }
+    within(secs(1), gate.until_waiting(10)).await;
+    enqueue_one(&store, keyed("new"));
+    within(secs(1), gate.until_waiting(11)).await;
 }
 
 #[tokio::test(start_paused = true)]
