@@ -286,6 +286,15 @@ impl FixtureTransaction for Transaction {
     }
 }
 
+/// Asks until something is so, for twenty seconds. Each question is a round trip, so it is no busy loop.
+pub async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while !is_so().await {
+        assert!(tokio::time::Instant::now() < deadline, "{what}: not in twenty seconds");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Everything that is ready or due.
 pub fn all_lanes() -> ReadRequest {
     let scan = |lane| Scan { lane: Lane(lane), after: None, until: None, due: DueRecords::All };
