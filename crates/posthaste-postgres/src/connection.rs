@@ -122,13 +122,29 @@ pub(crate) async fn connect(target: &Target, limit: Duration) -> Result<Live, Fa
 /// Makes a connection that ends with its client.
 pub(crate) async fn start(target: &Target, limit: Duration) -> Result<(Client, JoinHandle<()>), Failure> {
     let connecting = tokio::time::timeout(limit, target.config.connect(target.tls.clone()));
-    let (client, connection) = connecting.await.map_err(|_elapsed| Failure::TimedOut)??;
+    let connected = connecting.await.map_err(|_elapsed| Failure::TimedOut)?;
+    let (client, connection) = connected.map_err(|error| refused(target, error))?;
     let task = tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(error = &error as &dyn std::error::Error, "a database connection ended");
         }
     });
     Ok((client, task))
+}
+
+/// Where the server wants more than the user's name, the driver reports no error of the server.
+pub(crate) fn refused(target: &Target, error: tokio_postgres::Error) -> Failure {
+    let of_driver = error.as_db_error().is_none() && !error.is_closed();
+    let source = std::error::Error::source(&error).filter(|source| !source.is::<std::io::Error>());
+    match source {
+        Some(source) if of_driver && target.config.get_password().is_none() => {
+            let text = format!(
+                "connecting: the server does not let the user in ({source}); put the password into the URL"
+            );
+            Failure::Ours(Error::new(ErrorKind::PermissionDenied, text))
+        }
+        Some(_) | None => error.into(),
+    }
 }
 
 /// Parameters of a statement with their types, so that it needs no round trip to be prepared and leaves nothing behind
@@ -204,6 +220,8 @@ impl Session {
 #[derive(Debug)]
 pub(crate) struct Begin {
     pub(crate) write: String,
+    /// What a relay reads is believed only from a server that takes writes: a standby may be behind, and knows nothing of
+    /// the transactions that are open on its primary. READ WRITE makes it refuse.
     pub(crate) read: String,
 }
 
@@ -217,7 +235,7 @@ impl Begin {
              SET LOCAL enable_mergejoin = off; SET LOCAL jit = off; SET LOCAL max_parallel_workers_per_gather = 0"
         );
         let begin = |mode: &str| format!("BEGIN ISOLATION LEVEL READ COMMITTED{mode}; {settings}");
-        Self { write: begin(""), read: begin(" READ ONLY") }
+        Self { write: begin(""), read: begin(" READ WRITE") }
     }
 }
 

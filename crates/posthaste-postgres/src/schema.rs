@@ -179,7 +179,7 @@ impl Inner {
     pub(crate) async fn pending_migrations(&self) -> Result<Vec<Migration>, Error> {
         let session = self.session(Use::Other, LOOKING).await?;
         let looked = session.within(async {
-            session.client().batch_execute(&self.begin.read).await?;
+            session.client().batch_execute(&self.begin.write).await?;
             let found = self.found(&session).await?;
             let applied = self.versions(&session, &found).await?;
             session.client().batch_execute("COMMIT").await?;

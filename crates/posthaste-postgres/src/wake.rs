@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
 
-use crate::connection::{Params, Use};
+use crate::connection::{Params, Use, refused};
 use crate::error::Failure;
 use crate::options::PostgresOptions;
 use crate::store::Inner;
@@ -205,7 +205,8 @@ async fn listen_on(
     was_up: &AtomicBool,
 ) -> Result<Ended, Failure> {
     let connecting = tokio::time::timeout(limit, target.config.connect(target.tls.clone()));
-    let (client, mut connection) = connecting.await.map_err(|_elapsed| Failure::TimedOut)??;
+    let connected = connecting.await.map_err(|_elapsed| Failure::TimedOut)?;
+    let (client, mut connection) = connected.map_err(|error| refused(target, error))?;
     let (words, mut heard) = watch::channel(String::new());
     let waker = store.upgrade().map(|inner| inner.bell.waker.clone()).unwrap_or_default();
     let driver = async move {
