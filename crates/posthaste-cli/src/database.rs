@@ -6,6 +6,8 @@ mod settings;
 mod sqlite;
 mod url;
 
+use std::ops::ControlFlow;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -49,6 +51,12 @@ pub(crate) trait Producer: Send + Sync {
 /// Messages as they are read from somewhere.
 pub(crate) type Inputs<'a> = dyn Iterator<Item = Result<Input, Failure>> + Send + 'a;
 
+/// What is done when it is time to stop.
+pub(crate) type Stop<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// What hears of each round of looking after partitions.
+pub(crate) type TellRound<'a> = dyn FnMut(Result<&PartitionReport, &Error>) -> ControlFlow<()> + Send + 'a;
+
 /// What not every kind of database has: partitions, and an inbox without an outbox.
 #[async_trait]
 pub(crate) trait Extras: Send + Sync {
@@ -60,6 +68,14 @@ pub(crate) trait Extras: Send + Sync {
 
     /// Makes partitions ahead, and drops old ones.
     async fn maintain_partitions(&self, plan: &PartitionPlan) -> Result<PartitionReport, Error>;
+
+    /// The same again and again, until it is stopped or told to end.
+    async fn keep_partitions(
+        &self,
+        plan: &PartitionPlan,
+        stop: Stop<'_>,
+        tell: &mut TellRound<'_>,
+    ) -> Result<(), Error>;
 }
 
 impl Database {

@@ -27,6 +27,20 @@ pub(crate) fn parse_delay(text: &str) -> Result<Duration, String> {
     at_most_ten_years(parse(text)?)
 }
 
+/// How long something is kept; `None`: for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OrForever(pub(crate) Option<Duration>);
+
+/// Parses a length of time of at most ten years, or `forever`.
+pub(crate) fn parse_or_forever(text: &str) -> Result<OrForever, String> {
+    match text {
+        "forever" => Ok(OrForever(None)),
+        _ => parse_delay(text)
+            .map(|time| OrForever(Some(time)))
+            .map_err(|error| format!("{error}; or say forever")),
+    }
+}
+
 /// Takes a delay that was given as a number of seconds.
 pub(crate) fn delay_from_seconds(seconds: f64) -> Result<Duration, String> {
     if seconds < 0.0 {
@@ -104,6 +118,15 @@ mod tests {
         assert_eq!(delay_from_seconds(1.5), Ok(Duration::from_millis(1_500)));
         for seconds in [0.0, -1.0, 1e12, 1e300, f64::NAN, f64::INFINITY] {
             assert!(delay_from_seconds(seconds).is_err(), "{seconds}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_may_be_kept_forever() {
+        assert_eq!(parse_or_forever("forever"), Ok(OrForever(None)));
+        assert_eq!(parse_or_forever("7d"), Ok(OrForever(Some(Duration::from_hours(7 * 24)))));
+        for text in ["0", "-1d", "never", "11y"] {
+            assert!(parse_or_forever(text).unwrap_err().ends_with("; or say forever"), "{text}");
         }
     }
 

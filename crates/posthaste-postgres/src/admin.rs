@@ -65,6 +65,7 @@ impl Admin for PostgresStore {
     }
 
     async fn purge(&self, purge: &Purge) -> Result<Purged, Error> {
+        purge.check()?;
         let processed = self.0.purge_processed(purge.older_than, purge.limit).await?;
         let left = if purge.include_dead { purge.limit - processed } else { 0 };
         let dead = self.0.purge_dead(purge.older_than, left).await?;

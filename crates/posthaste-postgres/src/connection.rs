@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
-use crate::direct::is_direct;
+use crate::direct::is_direct_to_primary;
 use crate::error::Failure;
 use crate::target::Target;
 
@@ -52,8 +52,8 @@ type Prepared = std::sync::Mutex<HashMap<String, Statement>>;
 pub(crate) struct Live {
     pub(crate) client: Client,
     task: JoinHandle<()>,
-    /// The statements that were prepared on it, if it leads straight to a server: then the session is ours, its settings
-    /// were made once, and a statement needs no planning and no transaction around it.
+    /// The statements that were prepared on it, if it leads straight to a server that takes writes: then the session is
+    /// ours, its settings were made once, and a statement needs no planning and no transaction around it.
     prepared: Option<Prepared>,
 }
 
@@ -129,7 +129,7 @@ async fn connect(target: &Target, settings: &str, limit: Duration) -> Result<Liv
     let (client, task) = start(target, limit).await?;
     let mut live = Live { client, task, prepared: None };
     let setting_up = tokio::time::timeout(limit, async {
-        if is_direct(&live.client).await? {
+        if is_direct_to_primary(&live.client).await? {
             live.client.batch_execute(settings).await?;
             live.prepared = Some(Prepared::default());
         }
@@ -141,13 +141,29 @@ async fn connect(target: &Target, settings: &str, limit: Duration) -> Result<Liv
 /// Makes a connection that ends with its client.
 pub(crate) async fn start(target: &Target, limit: Duration) -> Result<(Client, JoinHandle<()>), Failure> {
     let connecting = tokio::time::timeout(limit, target.connect());
-    let (client, connection) = connecting.await.map_err(|_elapsed| Failure::TimedOut)??;
+    let connected = connecting.await.map_err(|_elapsed| Failure::TimedOut)?;
+    let (client, connection) = connected.map_err(|error| refused(target, error))?;
     let task = tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(error = &error as &dyn std::error::Error, "a database connection ended");
         }
     });
     Ok((client, task))
+}
+
+/// Where the server wants more than the user's name, the driver reports no error of the server.
+pub(crate) fn refused(target: &Target, error: tokio_postgres::Error) -> Failure {
+    let of_driver = error.as_db_error().is_none() && !error.is_closed();
+    let source = std::error::Error::source(&error).filter(|source| !source.is::<std::io::Error>());
+    match source {
+        Some(source) if of_driver && target.config.get_password().is_none() => {
+            let text = format!(
+                "connecting: the server does not let the user in ({source}); put the password into the URL"
+            );
+            Failure::Ours(Error::new(ErrorKind::PermissionDenied, text))
+        }
+        Some(_) | None => error.into(),
+    }
 }
 
 /// Parameters of a statement with their types, so that it needs no round trip to be prepared and leaves nothing behind
@@ -288,8 +304,10 @@ impl Begin {
         Self::new("", limit)
     }
 
+    /// What a relay reads is believed only from a server that takes writes: a standby may be behind, and knows nothing of
+    /// the transactions that are open on its primary. READ WRITE makes it refuse.
     pub(crate) fn read(limit: Duration) -> Self {
-        Self { reads: true, ..Self::new(" READ ONLY", limit) }
+        Self { reads: true, ..Self::new(" READ WRITE", limit) }
     }
 
     fn new(mode: &str, limit: Duration) -> Self {

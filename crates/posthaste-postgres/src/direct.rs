@@ -1,5 +1,5 @@
-//! Whether a connection leads straight to a server process, or to a pooler that hands it another one at each
-//! transaction.
+//! Whether a connection leads straight to a server process of a primary, or to a pooler that hands it another one at
+//! each transaction.
 //!
 //! A server tells each client the number of its process, to be named when a query is to be cancelled. A pooler makes that
 //! number up. The driver does not show it, but it writes it into a cancel request, which is made here and sent nowhere.
@@ -13,9 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Client;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
-/// The process that the client was told of, if the server says that it is this one.
-pub(crate) async fn is_direct(client: &Client) -> Result<bool, tokio_postgres::Error> {
-    let answer = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
+/// Whether the process that the client was told of is the one that answers, and its server is no standby. It cannot become
+/// one without a restart, which ends the connection.
+pub(crate) async fn is_direct_to_primary(client: &Client) -> Result<bool, tokio_postgres::Error> {
+    let sql = "SELECT pg_backend_pid() WHERE NOT pg_is_in_recovery()";
+    let answer = client.query_typed(sql, &[]).await?;
     let backend = answer.first().map(|row| row.get::<_, i32>(0));
     let mut nowhere = Nowhere::default();
     client.cancel_token().cancel_query_raw(&mut nowhere, PassThrough).await?;
@@ -87,9 +89,10 @@ mod tests {
         let url = std::env::var(variable).ok()?;
         let separator = if url.contains('?') { '&' } else { '?' };
         let limit = Duration::from_secs(5);
-        let target = Target::parse(&format!("{url}{separator}{parameters}"), limit, limit).unwrap();
+        let target =
+            Target::parse("database", &format!("{url}{separator}{parameters}"), limit, limit).unwrap();
         let (client, _task) = connection::start(&target, limit).await.unwrap();
-        Some(is_direct(&client).await.unwrap())
+        Some(is_direct_to_primary(&client).await.unwrap())
     }
 
     #[tokio::test]

@@ -52,14 +52,13 @@ impl Failure {
 
 fn breaks_connection(code: &SqlState) -> bool {
     // Class 08: the connection; 57P: the server shuts down or restarts; 57014: a timeout, after which nobody knows
-    // what the server is doing; 25006: the server became a standby; 58, XX, F0: its disk or memory is not sound; 26000
-    // and 0A000: what was prepared is not there, or not what it was.
+    // what the server is doing; 25006 and 0A000: the server became a standby, or what was prepared is not what it was; 26000:
+    // it is not there; 58, XX, F0: its disk or memory is not sound.
     *code == SqlState::READ_ONLY_SQL_TRANSACTION
+        || *code == SqlState::FEATURE_NOT_SUPPORTED
         || *code == SqlState::QUERY_CANCELED
         || *code == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
-        || ["08", "0A000", "26000", "57P", "58", "XX", "F0"]
-            .iter()
-            .any(|class| code.code().starts_with(class))
+        || ["08", "26000", "57P", "58", "XX", "F0"].iter().any(|class| code.code().starts_with(class))
 }
 
 /// Maps an error of the driver.
@@ -87,6 +86,10 @@ fn describe(error: &tokio_postgres::Error, grants: &str) -> (ErrorKind, String) 
         "28P01" | "28000" => (Kind::PermissionDenied, format!("the server refused the user ({said})")),
         "3D000" => (Kind::InvalidInput, format!("{said}; create it, or name another one in the URL")),
         "25006" => (Kind::ReadOnly, text("the server takes no writes now; it may have become a standby")),
+        // A standby does not begin a transaction that is to write.
+        "0A000" => {
+            (Kind::ReadOnly, format!("the server refuses this ({said}); it may have become a standby"))
+        }
         "40001" | "40P01" => {
             (Kind::Conflict, text("the transaction lost against another one; run it again from its start"))
         }

@@ -48,7 +48,8 @@ pub struct PostgresOptions {
     pub rules: Rules,
     /// How the outbox is partitioned when it is made. Default: not at all.
     pub partition: Option<Partition>,
-    /// Whether a migration adds a trigger by which plain INSERTs wake an idle relay. Default: no.
+    /// Whether a migration adds a trigger by which plain INSERTs wake an idle relay, also to an outbox that is there.
+    /// Default: no; then a trigger that is there stays.
     pub wake_trigger: bool,
 }
 

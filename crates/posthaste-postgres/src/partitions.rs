@@ -1,5 +1,8 @@
 //! Partitions by time: made ahead, and dropped when all in them is over and old.
 
+mod keep;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use posthaste::{Error, ErrorKind};
@@ -39,13 +42,21 @@ pub struct PartitionPlan {
     pub retention: Option<Duration>,
     /// Whether a partition may be dropped that holds dead messages. Default: no.
     pub include_dead: bool,
+    /// How often [`PostgresStore::keep_partitions`] looks after them. Default: 1 h.
+    pub check_every: Duration,
 }
 
 impl PartitionPlan {
     /// The defaults, for days or months.
     pub fn new(every: Partition) -> Self {
         let day = Duration::from_hours(24);
-        Self { every, lookahead: 30 * day, retention: Some(7 * day), include_dead: false }
+        Self {
+            every,
+            lookahead: 30 * day,
+            retention: Some(7 * day),
+            include_dead: false,
+            check_every: Duration::from_hours(1),
+        }
     }
 
     /// Sets how far ahead partitions are made.
@@ -63,6 +74,12 @@ impl PartitionPlan {
     /// Switches whether a partition may be dropped that holds dead messages.
     pub fn include_dead(mut self, on: bool) -> Self {
         self.include_dead = on;
+        self
+    }
+
+    /// Sets how often [`PostgresStore::keep_partitions`] looks after them.
+    pub fn check_every(mut self, interval: Duration) -> Self {
+        self.check_every = interval;
         self
     }
 }
@@ -102,7 +119,7 @@ impl PostgresStore {
     /// # Cancel safety
     /// Each change is either done or undone.
     pub async fn maintain_partitions(&self, plan: &PartitionPlan) -> Result<PartitionReport, Error> {
-        self.0.maintain_partitions(plan).await
+        self.0.maintain_partitions(plan, &AtomicBool::new(false)).await
     }
 
     /// How long a stretch of time the newest partition holds; `None` where there is none besides the default one.
@@ -133,7 +150,12 @@ impl Found {
 }
 
 impl Inner {
-    pub(crate) async fn maintain_partitions(&self, plan: &PartitionPlan) -> Result<PartitionReport, Error> {
+    /// Goes through all changes that are due, until it is told to stop.
+    pub(crate) async fn maintain_partitions(
+        &self,
+        plan: &PartitionPlan,
+        stopping: &AtomicBool,
+    ) -> Result<PartitionReport, Error> {
         let mut report = PartitionReport::default();
         let (found, now) = self.partitions().await?;
         let oldest = plan.retention.map(|retention| now.saturating_sub(micros(retention) / 1_000));
@@ -142,6 +164,9 @@ impl Inner {
             if is_old(upper) || found.iter().any(|found| found.upper == upper) {
                 continue;
             }
+            if stopping.load(Ordering::Relaxed) {
+                return Ok(report);
+            }
             match self.change(async |session| self.create(session, &name, lower, upper).await).await? {
                 Change::Done => report.created.push(name),
                 Change::NotNeeded | Change::Kept => {}
@@ -149,6 +174,9 @@ impl Inner {
             }
         }
         for Found { name, .. } in found.into_iter().filter(|found| is_old(found.upper)) {
+            if stopping.load(Ordering::Relaxed) {
+                return Ok(report);
+            }
             match self.change(async |session| self.drop_old(session, &name, plan.include_dead).await).await? {
                 Change::Done => report.dropped.push(name),
                 Change::NotNeeded => {}

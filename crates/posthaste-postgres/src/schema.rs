@@ -16,9 +16,14 @@ const NEWEST: i64 = INBOX;
 const DOING: &str = "migrating";
 const LOOKING: &str = "looking at the schema";
 
+/// How many milliseconds the change of a table that is in use may wait for its lock.
+const LOCK_IN_USE: i64 = 1_000;
+
 /// How far a schema is.
 struct Applied {
     versions: Vec<i64>,
+    /// Whether a trigger calls for plain INSERTs.
+    calls: bool,
 }
 
 impl Inner {
@@ -41,11 +46,25 @@ impl Inner {
         let mut sql = sql.collect::<Vec<_>>().join("'{}'");
         if version == OUTBOX && self.options.wake_trigger {
             sql.push('\n');
-            sql.push_str(
-                &self.table.fill_names(include_str!("migrations/wake_trigger.sql"), self.options.lanes),
-            );
+            sql.push_str(&self.wake_trigger().sql);
         }
         Migration { version, name: name.to_owned(), sql }
+    }
+
+    /// The trigger for an outbox that was made without it.
+    fn wake_trigger(&self) -> Migration {
+        let sql = self.table.fill_names(include_str!("migrations/wake_trigger.sql"), self.options.lanes);
+        Migration { version: OUTBOX, name: "wake trigger".to_owned(), sql }
+    }
+
+    /// What of all migrations is still to be applied.
+    fn missing(&self, applied: &Applied) -> Vec<Migration> {
+        let mut missing = self.migrations();
+        missing.retain(|migration| !applied.versions.contains(&migration.version));
+        if self.options.wake_trigger && applied.versions.contains(&OUTBOX) && !applied.calls {
+            missing.push(self.wake_trigger());
+        }
+        missing
     }
 
     pub(crate) async fn migrate(&self, wanted: &[i64]) -> Result<Vec<Migration>, Error> {
@@ -70,10 +89,12 @@ impl Inner {
         );
         client.batch_execute(&begin).await?;
         let applied = self.applied(session).await?;
-        let missing = |migration: &Migration| {
-            wanted.contains(&migration.version) && !applied.versions.contains(&migration.version)
-        };
-        let missing: Vec<_> = self.migrations().into_iter().filter(missing).collect();
+        let mut missing = self.missing(&applied);
+        missing.retain(|migration| wanted.contains(&migration.version));
+        if applied.versions.contains(&OUTBOX) {
+            // Producers queue behind whoever waits to change a table that is in use.
+            client.batch_execute(&format!("SET LOCAL lock_timeout = {}", millis.min(LOCK_IN_USE))).await?;
+        }
         for migration in &missing {
             client.batch_execute(&migration.sql).await?;
             tracing::info!(version = migration.version, name = migration.name, "migration applied");
@@ -94,12 +115,13 @@ impl Inner {
 
     async fn found(&self, session: &Session) -> Result<Found, Failure> {
         let names = ["", "migrations", "inbox"].map(|suffix| self.table.qualified(suffix));
-        let schema = crate::table::quote(self.table.schema());
+        let (schema, trigger) = (crate::table::quote(self.table.schema()), self.table.derived("call"));
         let params = [
             (&names[0] as _, Type::TEXT),
             (&names[1] as _, Type::TEXT),
             (&names[2] as _, Type::TEXT),
             (&schema as _, Type::TEXT),
+            (&trigger as _, Type::TEXT),
         ];
         let rows = session.client().query_typed(&self.sql.version, &params).await?;
         let row = rows.first().ok_or_else(|| crate::connection::no_row(DOING))?;
@@ -109,6 +131,7 @@ impl Inner {
             migrations: row.get("migrations"),
             inbox: row.get("inbox"),
             schema: row.get("schema"),
+            calls: row.get("calls"),
         })
     }
 
@@ -117,7 +140,7 @@ impl Inner {
             if found.outbox || found.inbox {
                 return Err(self.foreign().into());
             }
-            return Ok(Applied { versions: Vec::new() });
+            return Ok(Applied { versions: Vec::new(), calls: false });
         }
         let rows = match session.client().query_typed(&self.sql.migrations, &[]).await {
             Ok(rows) => rows,
@@ -131,7 +154,7 @@ impl Inner {
         if versions.contains(&OUTBOX) != found.outbox || found.outbox != found.ours {
             return Err(self.foreign().into());
         }
-        Ok(Applied { versions })
+        Ok(Applied { versions, calls: found.calls })
     }
 
     /// A table of that name that is no outbox.
@@ -156,7 +179,7 @@ impl Inner {
     pub(crate) async fn pending_migrations(&self) -> Result<Vec<Migration>, Error> {
         let session = self.session(Use::Other, LOOKING).await?;
         let looked = session.within(async {
-            session.client().batch_execute(&self.begin_read.anywhere).await?;
+            session.client().batch_execute(&self.begin_write.anywhere).await?;
             let found = self.found(&session).await?;
             let applied = self.versions(&session, &found).await?;
             session.client().batch_execute("COMMIT").await?;
@@ -166,9 +189,7 @@ impl Inner {
             Ok(applied) => session.done(Ok(applied)).map_err(|failure| self.looking_error(failure))?,
             Err(failure) => return Err(self.looking_error(failure)),
         };
-        let mut migrations = self.migrations();
-        migrations.retain(|migration| !applied.versions.contains(&migration.version));
-        Ok(migrations)
+        Ok(self.missing(&applied))
     }
 }
 
@@ -180,6 +201,7 @@ struct Found {
     migrations: bool,
     inbox: bool,
     schema: bool,
+    calls: bool,
 }
 
 impl PostgresStore {

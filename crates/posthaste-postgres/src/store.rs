@@ -49,13 +49,14 @@ impl PostgresStore {
     /// [`ErrorKind::InvalidInput`] if a setting makes no sense.
     pub fn new(options: PostgresOptions) -> Result<Self, Error> {
         check(&options)?;
-        let target = Target::parse(&options.url, options.connect_timeout, options.statement_timeout)?;
+        let (connect, statement) = (options.connect_timeout, options.statement_timeout);
+        let target = Target::parse("the database URL", &options.url, connect, statement)?;
         let mut table = TableName::parse(&options.table)?;
         if let Some(schema) = &target.schema {
             table = table.in_schema(schema)?;
         }
         let listen = match &options.listen_url {
-            Some(url) => Target::parse(url, options.connect_timeout, options.statement_timeout)?,
+            Some(url) => Target::parse("the URL to listen at", url, connect, statement)?,
             None => target.clone(),
         };
         let waker = Waker::default();

@@ -16,7 +16,7 @@ type TlsStream = <Tls as MakeTlsConnect<Socket>>::Stream;
 /// A database to connect to.
 #[derive(Clone)]
 pub(crate) struct Target {
-    config: Config,
+    pub(crate) config: Config,
     tls: Tls,
     mode: SslMode,
     /// The `schema` parameter, if there is one.
@@ -24,15 +24,21 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) fn parse(url: &str, connect_timeout: Duration, io_timeout: Duration) -> Result<Self, Error> {
+    /// `what` is what the URL is called in an error.
+    pub(crate) fn parse(
+        what: &str,
+        url: &str,
+        connect_timeout: Duration,
+        io_timeout: Duration,
+    ) -> Result<Self, Error> {
         let (rest, ours) = take_out(url, &["sslmode", "sslrootcert", "schema"]);
         let mut config: Config = rest.parse().map_err(|source: tokio_postgres::Error| {
             // The driver's text names the parameter, never its value.
             let why = std::error::Error::source(&source).map(ToString::to_string).unwrap_or_default();
-            Error::new(ErrorKind::InvalidInput, format!("the database URL cannot be used: {why}"))
+            Error::new(ErrorKind::InvalidInput, format!("{what} cannot be used: {why}"))
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            let text = "the database URL names no host; write postgres://user@host/database";
+            let text = format!("{what} names no host; write postgres://user@host/database");
             return Err(Error::new(ErrorKind::InvalidInput, text));
         }
         let of = |name: &str| ours.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
@@ -128,7 +134,7 @@ mod tests {
     use super::*;
 
     fn parse(url: &str) -> Result<Target, Error> {
-        Target::parse(url, Duration::from_secs(3), Duration::from_secs(5))
+        Target::parse("the database URL", url, Duration::from_secs(3), Duration::from_secs(5))
     }
 
     #[test]

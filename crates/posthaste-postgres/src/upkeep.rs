@@ -46,10 +46,14 @@ impl Inner {
             Some(keep) => self.purge_old(&self.sql.purge_keys, keep, request.limit).await?,
             None => 0,
         };
+        let inbox_purged = match request.keep_inbox {
+            Some(keep) => self.purge_old(&self.sql.purge_inbox, keep, request.limit).await?,
+            None => 0,
+        };
         self.run(Use::Other, DOING, &self.sql.purge_relays, &[]).await?;
         self.mend_wake().await?;
-        let more = request.limit > 0 && purged.max(keys_purged) >= request.limit;
-        Ok(UpkeepReport { ours: true, purged, keys_purged, more })
+        let more = request.limit > 0 && purged.max(keys_purged).max(inbox_purged) >= request.limit;
+        Ok(UpkeepReport { ours: true, purged, keys_purged, inbox_purged, more })
     }
 
     /// Deletes processed rows that were settled longer ago than an age. Returns how many.

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
 
-use crate::connection::{Params, Use};
+use crate::connection::{Params, Use, refused};
 use crate::error::Failure;
 use crate::options::PostgresOptions;
 use crate::store::Inner;
@@ -27,8 +27,9 @@ use crate::target::Target;
 const CALL_ARRIVES_WITHIN: Duration = Duration::from_secs(2);
 /// How often the listening connection is asked whether it still lives.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
-/// How long to do without before it is tried again whether calls arrive.
-const TRY_AGAIN_AFTER: Duration = Duration::from_mins(5);
+/// How long to do without before it is tried again whether calls arrive: the first time, and after many.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
+const TRY_AGAIN_AFTER_MANY: Duration = Duration::from_mins(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Rings when a producer calls.
@@ -152,7 +153,7 @@ enum Ended {
 
 /// Listens for ever, on one connection after another.
 async fn keep_listening(store: Weak<Inner>) {
-    let mut failures = 0_u32;
+    let (mut failures, mut deaf) = (0_u32, 0_u32);
     loop {
         let Some(inner) = store.upgrade() else { return };
         let (target, channel) = (inner.bell.target.clone(), inner.bell.channel.clone());
@@ -163,11 +164,17 @@ async fn keep_listening(store: Weak<Inner>) {
         if let Some(inner) = store.upgrade() {
             inner.bell.is_up.store(false, Ordering::Release);
         }
-        failures = if was_up.into_inner() { 1 } else { failures.saturating_add(1) };
+        (failures, deaf) = if was_up.into_inner() { (1, 0) } else { (failures.saturating_add(1), deaf) };
         let pause = match ended {
             Ended::Deaf => {
-                tracing::info!("calls of producers do not arrive here (a pooler, perhaps); polling instead");
-                TRY_AGAIN_AFTER
+                if deaf == 0 {
+                    tracing::info!(
+                        "calls of producers do not arrive here (a pooler, perhaps); polling instead"
+                    );
+                }
+                // Once may have been bad luck.
+                deaf = deaf.saturating_add(1);
+                (TRY_AGAIN_AFTER * (1 << (deaf - 1).min(5))).min(TRY_AGAIN_AFTER_MANY)
             }
             Ended::Failed(failure) => {
                 let error = failure.into_error("listening", "LISTEN");
@@ -205,7 +212,8 @@ async fn listen_on(
     was_up: &AtomicBool,
 ) -> Result<Ended, Failure> {
     let connecting = tokio::time::timeout(limit, target.connect());
-    let (client, mut connection) = connecting.await.map_err(|_elapsed| Failure::TimedOut)??;
+    let connected = connecting.await.map_err(|_elapsed| Failure::TimedOut)?;
+    let (client, mut connection) = connected.map_err(|error| refused(target, error))?;
     let (words, mut heard) = watch::channel(String::new());
     let waker = store.upgrade().map(|inner| inner.bell.waker.clone()).unwrap_or_default();
     let driver = async move {

@@ -1,4 +1,4 @@
-//! The store against the conformance suite, on a real server.
+//! The store against the conformance suite, on a real server and behind a pooler.
 
 mod support;
 
@@ -6,3 +6,11 @@ use posthaste_testkit::store_conformance;
 use support::PostgresFixture;
 
 store_conformance!(PostgresFixture);
+
+mod pooled {
+    use posthaste_testkit::store_conformance;
+
+    use crate::support::PooledFixture;
+
+    store_conformance!(PooledFixture);
+}

@@ -3,10 +3,11 @@
 
 mod support;
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use posthaste::{Admin, ErrorKind, Message};
-use posthaste_postgres::{Partition, PartitionPlan};
+use posthaste_postgres::{Partition, PartitionPlan, PartitionReport};
 use posthaste_testkit::store_conformance;
 use support::{PartitionedFixture, PostgresFixture};
 
@@ -66,7 +67,7 @@ async fn partitions_are_made_ahead_and_take_the_messages() {
     enqueue(&fixture, &Message::new("e")).await;
     assert_eq!(rows_in(&fixture, "outbox_default").await, 0, "it went into the partition of today");
     let report = fixture.store.maintain_partitions(&plan()).await.unwrap();
-    assert_eq!(report, posthaste_postgres::PartitionReport::default(), "migrate has made them for 30 days");
+    assert_eq!(report, PartitionReport::default(), "migrate has made them for 30 days");
     let report = fixture.store.maintain_partitions(&plan().lookahead(33 * DAY)).await.unwrap();
     assert_eq!(report.created.len(), 3, "{report:?}");
 }
@@ -179,4 +180,111 @@ async fn months_are_made_too() {
     };
     enqueue(&fixture, &Message::new("e")).await;
     assert_eq!(rows_in(&fixture, "outbox_default").await, 0);
+}
+
+type Rounds = tokio::sync::mpsc::UnboundedReceiver<Result<PartitionReport, ErrorKind>>;
+
+/// Runs the maintainer that goes on, and hands on what each round did.
+fn keep(
+    fixture: &PostgresFixture,
+    plan: PartitionPlan,
+) -> (tokio::sync::oneshot::Sender<()>, Rounds, tokio::task::JoinHandle<Result<(), posthaste::Error>>) {
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let (rounds, heard) = tokio::sync::mpsc::unbounded_channel();
+    let store = fixture.store.clone();
+    let task = tokio::spawn(async move {
+        let stopped = async { drop(stopped.await) };
+        store
+            .keep_partitions(&plan, stopped, |round| {
+                let round = round.cloned().map_err(posthaste::Error::kind);
+                if rounds.send(round).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })
+            .await
+    });
+    (stop, heard, task)
+}
+
+#[tokio::test]
+async fn the_maintainer_goes_on_until_it_is_stopped() {
+    let Some(fixture) = partitioned().await else { return };
+    let every = Duration::from_millis(20);
+    let (stop, mut rounds, task) = keep(&fixture, plan().check_every(every));
+    assert_eq!(rounds.recv().await.unwrap(), Ok(PartitionReport::default()));
+    let over = old_partition(&fixture, 20, "1").await;
+    loop {
+        let report = rounds.recv().await.unwrap().unwrap();
+        if report.dropped == [over.clone()] {
+            break;
+        }
+        assert_eq!(report, PartitionReport::default());
+    }
+    stop.send(()).unwrap();
+    task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_maintainer_rides_out_trouble_and_tells_of_it() {
+    let Some(fixture) = partitioned().await else { return };
+    let (stop, mut rounds, task) = keep(&fixture, plan().check_every(Duration::from_millis(20)));
+    rounds.recv().await.unwrap().unwrap();
+    fixture.schema.execute("ALTER TABLE {}outbox RENAME TO gone").await;
+    while rounds.recv().await.unwrap().is_ok() {}
+    fixture.schema.execute("ALTER TABLE {}gone RENAME TO outbox").await;
+    while rounds.recv().await.unwrap().is_err() {}
+    stop.send(()).unwrap();
+    task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_maintainer_finishes_its_change_when_it_is_stopped_and_begins_no_other() {
+    let Some(fixture) = partitioned().await else { return };
+    let (first, second) = (old_partition(&fixture, 20, "1").await, old_partition(&fixture, 21, "1").await);
+    fixture.schema.execute(&format!("BEGIN; SELECT count(*) FROM {{}}{first}")).await;
+    let (stop, mut rounds, task) = keep(&fixture, plan());
+    // The first change waits for its lock.
+    let waiting =
+        format!("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{{}}{first}'::regclass");
+    let watch = Watch::new(&fixture).await;
+    watch.until(&waiting, 1).await;
+    stop.send(()).unwrap();
+    let report = rounds.recv().await.unwrap().unwrap();
+    assert_eq!((report.postponed, report.dropped), (vec![first], Vec::new()), "{second} was not begun");
+    task.await.unwrap().unwrap();
+    fixture.schema.execute("COMMIT").await;
+}
+
+#[tokio::test]
+async fn a_maintainer_that_cannot_work_says_so_at_once() {
+    let Some(fixture) = PostgresFixture::migrated(|options| options).await else { return };
+    for (plan, says) in
+        [(plan(), "not partitioned"), (plan().check_every(Duration::ZERO), "check_every is 0")]
+    {
+        let (_stop, _rounds, task) = keep(&fixture, plan);
+        let error = task.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+/// A connection that looks on.
+struct Watch {
+    client: tokio_postgres::Client,
+    prefix: String,
+}
+
+impl Watch {
+    async fn new(fixture: &PostgresFixture) -> Self {
+        let prefix = format!("\"{}\".", fixture.schema.name);
+        Self { client: support::client().await.unwrap(), prefix }
+    }
+
+    async fn until(&self, count: &str, wanted: i64) {
+        let sql = count.replace("{}", &self.prefix);
+        for _ in 0..5_000 {
+            if self.client.query_one(&sql, &[]).await.unwrap().get::<_, i64>(0) == wanted {
+                return;
+            }
+        }
+        panic!("{sql} never was {wanted}");
+    }
 }

@@ -168,9 +168,14 @@ async fn a_relay_can_do_its_work_and_not_change_the_schema() {
         lease: Duration::from_secs(9),
         keep_processed: Some(Duration::from_secs(1)),
         keep_keys: Some(Duration::from_secs(1)),
+        keep_inbox: Some(Duration::from_secs(1)),
         limit: 10,
     };
-    assert!(store.upkeep(&upkeep).await.unwrap().ours);
+    schema
+        .execute("INSERT INTO {}outbox_inbox VALUES ('c', 'old', now() - interval '1 hour'), ('c', 'young', now() + interval '1 hour')")
+        .await;
+    let report = store.upkeep(&upkeep).await.unwrap();
+    assert_eq!((report.ours, report.inbox_purged), (true, 1));
     assert_eq!(store.redrive(&posthaste::DeadSelection::All, posthaste::Mode::UpTo(9)).await.unwrap(), 1);
     assert_eq!(store.stats(None).await.unwrap().ready.count, 1);
     assert!(store.pending_migrations().await.unwrap().is_empty());

@@ -52,6 +52,7 @@ impl Admin for SqliteStore {
     }
 
     async fn purge(&self, request: &Purge) -> Result<Purged, Error> {
+        request.check()?;
         purge::purge(&self.connection, request).await
     }
 }

@@ -35,7 +35,8 @@ pub trait Admin: Send + Sync + 'static {
     /// not grow with the table.
     async fn stats(&self, cap: Option<u64>) -> Result<Stats, Error>;
 
-    /// Lists messages, oldest first.
+    /// Lists messages, oldest first. A store may take the order of the ids for that where it has no index in order of
+    /// enqueueing.
     async fn list(&self, filter: &ListFilter) -> Result<Vec<MessageInfo>, Error>;
 
     /// Shows one message whole, or `None` where there is no message with this id.
@@ -49,6 +50,9 @@ pub trait Admin: Send + Sync + 'static {
 
     /// Deletes processed messages (and dead ones, if asked) that were settled longer ago than an age, in one
     /// bounded step. Touches nothing that is pending.
+    ///
+    /// # Errors
+    /// As [`Purge::check`], and what the database reports.
     async fn purge(&self, purge: &Purge) -> Result<Purged, Error>;
 }
 
@@ -210,12 +214,26 @@ pub enum Mode {
 /// What to purge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Purge {
-    /// Only messages that were settled longer ago than this.
+    /// Only messages that were settled longer ago than this; not zero.
     pub older_than: Duration,
     /// Dead messages too.
     pub include_dead: bool,
     /// The most messages to delete.
     pub limit: usize,
+}
+
+impl Purge {
+    /// What every store checks before it purges.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the age is zero: what was published a moment ago
+    /// would be deleted, and with it what tells an operator that it was.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.older_than.is_zero() {
+            return Err(Error::invalid_input("older_than is 0; a purge needs an age"));
+        }
+        Ok(())
+    }
 }
 
 /// What was purged.

@@ -297,6 +297,9 @@ pub struct UpkeepRequest {
     pub keep_processed: Option<Duration>,
     /// How long idempotency keys are kept; `None`: for ever.
     pub keep_keys: Option<Duration>,
+    /// How long the inbox remembers which message a consumer has seen; `None`: for ever. A store without an inbox has
+    /// nothing to do here.
+    pub keep_inbox: Option<Duration>,
     /// The most rows to delete in this call, of each kind.
     pub limit: usize,
 }
@@ -310,6 +313,8 @@ pub struct UpkeepReport {
     pub purged: usize,
     /// Idempotency keys deleted.
     pub keys_purged: usize,
+    /// Entries of the inbox deleted.
+    pub inbox_purged: usize,
     /// Whether the limit was reached, so that there may be more to do.
     pub more: bool,
 }

@@ -37,6 +37,9 @@ With --json, each line has: id, state, event_type, aggregate_type, aggregate_id,
 enqueued_at, next_attempt_at, settled_at, last_error. Fields are always there, and null where \
 there is no value.
 
+The oldest come first, in order of enqueueing. On PostgreSQL, processed messages and a list of all \
+states come in order of their ids, which is that of the times at which the messages were made.
+
 Examples:
   posthaste list --state dead
   posthaste list --state waiting --event-type 'order.*' --limit 500

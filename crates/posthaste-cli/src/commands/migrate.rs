@@ -24,8 +24,9 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Running it again does nothing; running it from many places at once is safe. Where there is no \
-SQLite file, it makes one; on PostgreSQL it makes the schema too if the user may. --partition, \
---wake-trigger and --lanes count when the outbox is made, and change nothing about one that is there.
+SQLite file, it makes one; on PostgreSQL it makes the schema too if the user may. --partition and \
+--lanes count when the outbox is made, and change nothing about one that is there; --wake-trigger \
+adds the trigger to it.
 
 Examples:
   posthaste migrate --database-url sqlite:outbox.db
@@ -35,7 +36,7 @@ Examples:
   posthaste migrate --print > migrations/0042_outbox.sql";
 
 /// The migration that makes the outbox.
-const OUTBOX: i64 = 1;
+const OUTBOX: &str = "outbox";
 
 pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
     let target = target.with(Settings { schema: args.schema, ..Settings::default() });
@@ -77,14 +78,14 @@ async fn migrate(target: &Target) -> Result<(), Failure> {
         _ => database.admin.migrate().await?,
     };
     list("applied", &applied)?;
-    if applied.iter().any(|migration| migration.version == OUTBOX) {
+    if applied.iter().any(|migration| migration.name == OUTBOX) {
         return Ok(());
     }
     if let (Some(extras), Some(wanted)) = (&database.extras, schema.partition) {
         check_partitions(extras.partitioned_by().await?, wanted.into())?;
     }
-    if schema.wake_trigger || schema.lanes.is_some() {
-        note("the outbox was there before; --wake-trigger and --lanes count only when it is made");
+    if schema.lanes.is_some() {
+        note("the outbox was there before; --lanes counts only when it is made");
     }
     Ok(())
 }

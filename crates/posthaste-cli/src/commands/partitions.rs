@@ -1,11 +1,13 @@
 //! `posthaste partitions`: make partitions ahead, and drop old ones.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
+use posthaste::Error;
 use posthaste_postgres::{Partition, PartitionPlan, PartitionReport};
 
 use crate::database::{Every, Extras, Target};
-use crate::durations;
+use crate::durations::{self, OrForever};
 use crate::failure::{Failure, tell};
 use crate::logging::LogArgs;
 use crate::output::Output;
@@ -20,9 +22,9 @@ pub(crate) struct Args {
     lookahead: Duration,
 
     /// How long after its end a partition is kept: a time, or `forever`
-    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = retention)]
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = durations::parse_or_forever)]
     #[arg(allow_hyphen_values = true)]
-    retention: Retention,
+    retention: OrForever,
 
     /// Drop partitions that hold dead messages too
     #[arg(long)]
@@ -45,10 +47,6 @@ pub(crate) struct Args {
     logs: LogArgs,
 }
 
-/// How long partitions are kept; `None`: for ever.
-#[derive(Debug, Clone, Copy)]
-struct Retention(Option<Duration>);
-
 const EXAMPLES: &str = "\
 For an outbox on PostgreSQL that was made by `posthaste migrate --partition`. Runs until SIGTERM or \
 Ctrl-C, or once with --once. It may run in many places: of several, one works at a time.
@@ -62,9 +60,6 @@ Examples:
   posthaste partitions --lookahead 60d --retention 30d --once
   posthaste partitions --retention forever --check-every 10m";
 
-/// How long after a change was postponed it is tried again.
-const AGAIN_AFTER: Duration = Duration::from_secs(60);
-
 pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
     args.logs.start();
     let mut requests = StopRequests::listen()?;
@@ -75,30 +70,27 @@ pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
         ));
     };
     let plan = plan(extras.as_ref(), &args).await?;
-    // What is wrong from the beginning ends the command; what goes wrong later on passes.
-    let mut report = extras.maintain_partitions(&plan).await?;
-    loop {
-        print(&report, args.once)?;
-        if args.once {
-            return if report.postponed.is_empty() { Ok(()) } else { Err(postponed(&report)) };
-        }
-        let is_done = report.postponed.is_empty();
-        let pause = if is_done { args.check_every } else { args.check_every.min(AGAIN_AFTER) };
-        tokio::select! {
-            biased;
-            () = requests.next() => return Ok(()),
-            () = tokio::time::sleep(pause) => {}
-        }
-        report = tokio::select! {
-            biased;
-            // Each change is either done or undone.
-            () = requests.next() => return Ok(()),
-            report = extras.maintain_partitions(&plan) => report.unwrap_or_else(|error| {
-                tell("warning", &format!("{error}; trying again in {}", durations::human(args.check_every)));
-                PartitionReport::default()
-            }),
-        };
+    if args.once {
+        let report = extras.maintain_partitions(&plan).await?;
+        print(&report, true)?;
+        return if report.postponed.is_empty() { Ok(()) } else { Err(postponed(&report)) };
     }
+    let mut failure = None;
+    let mut tell_round = |round: Result<&PartitionReport, &Error>| match round {
+        Ok(report) => match print(report, false) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(broken) => {
+                failure = Some(broken);
+                ControlFlow::Break(())
+            }
+        },
+        Err(error) => {
+            tell("warning", &format!("{error}; trying again soon"));
+            ControlFlow::Continue(())
+        }
+    };
+    extras.keep_partitions(&plan, Box::pin(requests.next()), &mut tell_round).await?;
+    failure.map_or(Ok(()), Err)
 }
 
 async fn plan(extras: &dyn Extras, args: &Args) -> Result<PartitionPlan, Failure> {
@@ -108,7 +100,7 @@ async fn plan(extras: &dyn Extras, args: &Args) -> Result<PartitionPlan, Failure
             .hint("say --partition day or --partition month"));
     };
     let plan = PartitionPlan::new(every).lookahead(args.lookahead).retention(args.retention.0);
-    Ok(plan.include_dead(args.include_dead))
+    Ok(plan.include_dead(args.include_dead).check_every(args.check_every))
 }
 
 fn print(report: &PartitionReport, is_once: bool) -> Result<(), Failure> {
@@ -137,13 +129,4 @@ fn postponed(report: &PartitionReport) -> Failure {
     };
     Failure::failed(format!("{text}: somebody holds a lock, or looks after the partitions now"))
         .hint("run it again")
-}
-
-fn retention(text: &str) -> Result<Retention, String> {
-    match text {
-        "forever" => Ok(Retention(None)),
-        _ => durations::parse_delay(text)
-            .map(|time| Retention(Some(time)))
-            .map_err(|error| format!("{error}; or say forever")),
-    }
 }

@@ -141,6 +141,11 @@ struct Failures {
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = retain)]
     #[arg(allow_hyphen_values = true)]
     retain: Retain,
+
+    /// How long the inbox (on PostgreSQL) remembers what a consumer has seen: a time, or `forever`
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = durations::parse_or_forever)]
+    #[arg(allow_hyphen_values = true)]
+    keep_inbox: durations::OrForever,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -260,6 +265,7 @@ fn configure(builder: RelayBuilder, args: &Args) -> RelayBuilder {
         .retry(retry)
         .on_dead(on_dead)
         .retain(failures.retain)
+        .keep_inbox(failures.keep_inbox.0)
 }
 
 fn with_destination(builder: RelayBuilder, args: &Args) -> Result<(RelayBuilder, Arc<End>), Failure> {

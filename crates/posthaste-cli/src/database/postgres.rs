@@ -10,7 +10,7 @@ use posthaste_postgres::{
 };
 use tokio_postgres::{IsolationLevel, Transaction};
 
-use super::{Database, Extras, Inputs, Producer, Settings};
+use super::{Database, Extras, Inputs, Producer, Settings, Stop, TellRound};
 use crate::failure::Failure;
 use crate::ndjson::Input;
 
@@ -61,6 +61,15 @@ impl Extras for PostgresStore {
 
     async fn maintain_partitions(&self, plan: &PartitionPlan) -> Result<PartitionReport, Error> {
         self.maintain_partitions(plan).await
+    }
+
+    async fn keep_partitions(
+        &self,
+        plan: &PartitionPlan,
+        stop: Stop<'_>,
+        tell: &mut TellRound<'_>,
+    ) -> Result<(), Error> {
+        self.keep_partitions(plan, stop, tell).await
     }
 }
 

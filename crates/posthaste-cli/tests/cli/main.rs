@@ -3,7 +3,11 @@
 
 mod admin;
 mod bad_input;
+#[path = "../../../posthaste-postgres/tests/support/cluster.rs"]
+#[allow(dead_code, unreachable_pub, reason = "it is shared, and used in part")]
+mod cluster;
 mod crash;
+mod crowd;
 mod demo;
 mod enqueue;
 mod everywhere;

@@ -70,6 +70,33 @@ fn settings_count_when_the_outbox_is_made() {
 }
 
 #[test]
+fn the_wake_trigger_can_be_added_to_an_outbox_that_is_there() {
+    let Some(bed) = Bed::on_postgres() else { return };
+    let check = bed.run(&["migrate", "--check", "--wake-trigger"]);
+    assert_eq!((check.code, check.stdout.as_str()), (1, "pending 1: wake trigger\n"));
+    assert_eq!(bed.ok(&["migrate", "--wake-trigger"]), "applied 1: wake trigger\n");
+    assert_eq!(bed.ok(&["migrate", "--wake-trigger"]), "up to date\n");
+    assert_eq!(bed.ok(&["migrate"]), "up to date\n", "and without the option it stays");
+    let mut relay = bed.start(&["relay", "--idle-poll", "1h"]);
+    let awaiting = || bed.schema().sql("SELECT idle FROM {}.outbox_wake") == "t";
+    assert!((0..2_000).any(|_| awaiting()), "the relay never said that it wants to be called");
+    bed.schema().sql("INSERT INTO {}.outbox (event_type) VALUES ('plain')");
+    assert!(relay.line().contains("plain"));
+    relay.signal("TERM");
+    assert_eq!(relay.end().0, Some(0));
+}
+
+/// Who adds it waits for a lock for a second at most: producers queue behind it.
+#[test]
+fn adding_the_wake_trigger_gives_way_to_a_long_transaction() {
+    let Some(bed) = Bed::on_postgres() else { return };
+    let producer = bed.schema().hold("INSERT INTO {}.outbox (event_type) VALUES ('e')");
+    bed.run(&["migrate", "--wake-trigger"]).failed_with(1, &["a lock was not to be had in time"]);
+    drop(producer);
+    assert_eq!(bed.ok(&["migrate", "--wake-trigger"]), "applied 1: wake trigger\n");
+}
+
+#[test]
 fn an_inbox_stands_by_itself() {
     let Some(bed) = Bed::bare_on_postgres() else { return };
     assert_eq!(bed.ok(&["migrate", "--inbox-only"]), "applied 2: inbox\n");

@@ -1,5 +1,5 @@
 -- Plain INSERTs wake an idle relay, too. Once a statement, and only while a relay has said that it is idle.
-CREATE FUNCTION {outbox_call}() RETURNS trigger LANGUAGE plpgsql AS $call$
+CREATE OR REPLACE FUNCTION {outbox_call}() RETURNS trigger LANGUAGE plpgsql AS $call$
 BEGIN
     PERFORM pg_notify({channel}, '') FROM {outbox_wake} WHERE idle;
     RETURN NULL;

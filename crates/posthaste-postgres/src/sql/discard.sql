@@ -8,7 +8,7 @@ WITH lane AS MATERIALIZED (
       AND ($3 IS NULL OR t.processed_at < now() - $3 * interval '1 microsecond')
     ORDER BY t.id FOR UPDATE OF t
 ), mended AS (
-    DELETE FROM {outbox} t USING picked p WHERE t.id = p.id
+    DELETE FROM {outbox} t USING picked p WHERE t.id = ANY (ARRAY[p.id])
     RETURNING p.lane, p.parks
 ), moved_on AS (
     UPDATE {outbox_lane} l SET revision = l.revision + 1

@@ -3,13 +3,13 @@
 WITH looked AS MATERIALIZED (
     SELECT id, status, processed_at FROM {outbox} WHERE id > $1 ORDER BY id LIMIT $3
 ), old AS MATERIALIZED (
-    SELECT t.id FROM {outbox} t
-    WHERE t.id IN (SELECT id FROM looked WHERE status = 1
-                   AND processed_at < now() - $2 * interval '1 microsecond' ORDER BY id LIMIT $4)
-      AND t.status = 1
-    FOR UPDATE SKIP LOCKED
+    SELECT t.id FROM (
+        SELECT id FROM looked WHERE status = 1 AND processed_at < now() - $2 * interval '1 microsecond'
+        ORDER BY id LIMIT $4
+    ) l JOIN {outbox} t ON t.id = ANY (ARRAY[l.id]) AND t.status = 1
+    FOR UPDATE OF t SKIP LOCKED
 ), gone AS (
-    DELETE FROM {outbox} t USING old WHERE t.id = old.id RETURNING 1
+    DELETE FROM {outbox} t USING old WHERE t.id = ANY (ARRAY[old.id]) RETURNING 1
 )
 SELECT (SELECT count(*) FROM gone) AS gone, (SELECT count(*) FROM looked) AS looked,
        (SELECT id FROM looked ORDER BY id DESC LIMIT 1) AS last

@@ -9,7 +9,7 @@ WITH lane AS MATERIALIZED (
     ORDER BY t.id FOR UPDATE OF t
 ), mended AS (
     UPDATE {outbox} t SET status = 0, attempts = 0, next_attempt_at = NULL, processed_at = NULL
-    FROM picked p WHERE t.id = p.id
+    FROM picked p WHERE t.id = ANY (ARRAY[p.id])
     RETURNING p.lane
 ), moved_on AS (
     UPDATE {outbox_lane} l SET revision = l.revision + 1

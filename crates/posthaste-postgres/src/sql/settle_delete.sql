@@ -10,7 +10,7 @@ WITH fence AS MATERIALIZED (
     WHERE ((o.lane, o.token) IN (SELECT lane, token FROM fence)) IS TRUE
 ), deleted AS (
     DELETE FROM {outbox} t USING outcome o
-    WHERE o.outcome = 1 AND t.id = o.id AND t.seq = o.seq AND t.lane = o.lane AND t.status = 0
+    WHERE o.outcome = 1 AND t.id = ANY (ARRAY[o.id]) AND t.seq = o.seq AND t.lane = o.lane AND t.status = 0
     RETURNING 1
 ), settled AS (
     UPDATE {outbox} t SET
@@ -21,7 +21,7 @@ WITH fence AS MATERIALIZED (
                           WHEN 5 THEN t.next_attempt_at END,
         processed_at = CASE WHEN o.outcome IN (3, 4) THEN now() END
     FROM outcome o
-    WHERE o.outcome <> 1 AND t.id = o.id AND t.seq = o.seq AND t.lane = o.lane AND t.status = 0
+    WHERE o.outcome <> 1 AND t.id = ANY (ARRAY[o.id]) AND t.seq = o.seq AND t.lane = o.lane AND t.status = 0
     RETURNING 1
 )
 SELECT (SELECT count(*) FROM deleted) + (SELECT count(*) FROM settled) AS applied,

@@ -10,7 +10,7 @@ WITH fence AS MATERIALIZED (
 ), settled AS (
     UPDATE {outbox} t SET status = 1, next_attempt_at = NULL, processed_at = now()
     FROM outcome o
-    WHERE t.id = o.id AND t.seq = o.seq AND t.lane = o.lane AND t.status = 0
+    WHERE t.id = ANY (ARRAY[o.id]) AND t.seq = o.seq AND t.lane = o.lane AND t.status = 0
     RETURNING 1
 )
 SELECT (SELECT count(*) FROM settled) AS applied, (SELECT array_agg(lane) FROM fence) AS lanes,

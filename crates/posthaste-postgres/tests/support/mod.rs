@@ -7,6 +7,9 @@
     reason = "each test binary uses its own part; a test may panic"
 )]
 
+pub mod cluster;
+pub mod cutter;
+pub mod producers;
 pub mod proxy;
 
 use std::sync::Arc;
@@ -43,11 +46,6 @@ pub fn address() -> String {
 
 fn server() -> tokio_postgres::Config {
     server_url().parse().unwrap()
-}
-
-/// Where the store under test connects: the server itself, or a pooler before it (`POSTHASTE_TEST_POSTGRES_POOLER`).
-pub fn store_url() -> String {
-    pooler_url().unwrap_or_else(server_url)
 }
 
 /// Where the pooler is, if there is one.
@@ -89,7 +87,7 @@ impl Schema {
     }
 
     pub fn options(&self) -> PostgresOptions {
-        PostgresOptions::new(store_url()).table(self.table()).connections(2)
+        PostgresOptions::new(server_url()).table(self.table()).connections(2)
     }
 
     /// A value from the first row of a statement, in which `outbox` stands for the table.
@@ -132,23 +130,26 @@ impl Drop for Schema {
 pub struct PostgresFixture {
     pub schema: Schema,
     pub store: PostgresStore,
+    /// Where the store connects: the server itself, or a pooler before it.
+    url: String,
 }
 
 impl PostgresFixture {
     pub async fn with(options: impl FnOnce(PostgresOptions) -> PostgresOptions) -> Option<Self> {
+        Self::at(server_url(), options).await
+    }
+
+    pub async fn at(url: String, options: impl FnOnce(PostgresOptions) -> PostgresOptions) -> Option<Self> {
         let schema = Schema::new().await?;
-        let store = PostgresStore::new(options(schema.options())).unwrap();
-        Some(Self { schema, store })
+        let mut given = options(schema.options());
+        given.url.clone_from(&url);
+        let store = PostgresStore::new(given).unwrap();
+        Some(Self { schema, store, url })
     }
 
     /// Migrated, and connected to the server itself.
     pub async fn direct(options: impl FnOnce(PostgresOptions) -> PostgresOptions) -> Option<Self> {
-        Self::migrated(|given| {
-            let mut direct = options(given);
-            direct.url = server_url();
-            direct
-        })
-        .await
+        Self::migrated(options).await
     }
 
     pub async fn migrated(options: impl FnOnce(PostgresOptions) -> PostgresOptions) -> Option<Self> {
@@ -177,7 +178,9 @@ impl StoreFixture for PostgresFixture {
     }
 
     async fn second(&self) -> Arc<dyn Store> {
-        Arc::new(PostgresStore::new(self.schema.options()).unwrap())
+        let mut options = self.schema.options();
+        options.url.clone_from(&self.url);
+        Arc::new(PostgresStore::new(options).unwrap())
     }
 
     fn lanes(&self) -> u16 {
@@ -207,7 +210,7 @@ impl StoreFixture for PostgresFixture {
     }
 
     async fn begin(&self) -> Box<dyn FixtureTransaction> {
-        Box::new(Transaction::begin(self.store.outbox()).await)
+        Box::new(Transaction::begin(&self.url, self.store.outbox()).await)
     }
 }
 
@@ -223,8 +226,8 @@ enum Request {
 }
 
 impl Transaction {
-    async fn begin(outbox: PostgresOutbox) -> Self {
-        let (client, connection) = tokio_postgres::connect(&store_url(), NoTls).await.unwrap();
+    async fn begin(url: &str, outbox: PostgresOutbox) -> Self {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
         tokio::spawn(connection);
         let (requests, receiver) = tokio::sync::mpsc::channel(1);
         tokio::spawn(serve(outbox, client, receiver));
@@ -286,6 +289,15 @@ impl FixtureTransaction for Transaction {
     }
 }
 
+/// Asks until something is so, for twenty seconds. Each question is a round trip, so it is no busy loop.
+pub async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while !is_so().await {
+        assert!(tokio::time::Instant::now() < deadline, "{what}: not in twenty seconds");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Everything that is ready or due.
 pub fn all_lanes() -> ReadRequest {
     let scan = |lane| Scan { lane: Lane(lane), after: None, until: None, due: DueRecords::All };
@@ -311,6 +323,55 @@ impl StoreFixture for PartitionedFixture {
 
     async fn unmigrated() -> Option<Self> {
         PostgresFixture::with(|options| options.partition(Partition::Month)).await.map(Self)
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        self.0.store()
+    }
+
+    fn admin(&self) -> Arc<dyn Admin> {
+        self.0.admin()
+    }
+
+    async fn second(&self) -> Arc<dyn Store> {
+        self.0.second().await
+    }
+
+    fn lanes(&self) -> u16 {
+        64
+    }
+
+    fn concurrent_transactions(&self) -> bool {
+        true
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.0.advance(by).await;
+    }
+
+    async fn begin(&self) -> Box<dyn FixtureTransaction> {
+        self.0.begin().await
+    }
+}
+
+/// The same behind a pooler in transaction mode.
+pub struct PooledFixture(PostgresFixture);
+
+#[async_trait]
+impl StoreFixture for PooledFixture {
+    async fn new() -> Option<Self> {
+        let fixture = Self::unmigrated().await?;
+        fixture.0.store.migrate().await.unwrap();
+        Some(fixture)
+    }
+
+    async fn unmigrated() -> Option<Self> {
+        let Some(pooler) = pooler_url() else {
+            assert!(std::env::var_os("CI").is_none(), "no pooler: POSTHASTE_TEST_POSTGRES_POOLER is not set");
+            eprintln!("SKIPPED: no pooler (POSTHASTE_TEST_POSTGRES_POOLER)");
+            return None;
+        };
+        PostgresFixture::at(pooler, |options| options).await.map(Self)
     }
 
     fn store(&self) -> Arc<dyn Store> {

@@ -1,7 +1,7 @@
-//! A TCP proxy before the server that can stop forwarding.
+//! A TCP proxy before a server that can stop forwarding, or go on to another server.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -21,24 +21,41 @@ pub enum Mode {
 pub struct Proxy {
     address: SocketAddr,
     mode: Arc<watch::Sender<Mode>>,
+    server: Arc<Mutex<String>>,
 }
 
 impl Proxy {
+    /// Before the server that the tests are given.
     pub async fn start() -> Self {
+        Self::before(super::address()).await
+    }
+
+    pub async fn before(server: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mode = Arc::new(watch::Sender::new(Mode::Forward));
-        let modes = mode.clone();
+        let server = Arc::new(Mutex::new(server));
+        let (modes, servers) = (mode.clone(), server.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(serve(client, modes.clone()));
+                let server = servers.lock().unwrap().clone();
+                tokio::spawn(serve(client, server, modes.clone()));
             }
         });
-        Self { address, mode }
+        Self { address, mode, server }
     }
 
     pub fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
+    }
+
+    /// Further connections go to another server.
+    pub fn lead_to(&self, server: String) {
+        *self.server.lock().unwrap() = server;
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub fn url(&self) -> String {
@@ -46,9 +63,9 @@ impl Proxy {
     }
 }
 
-async fn serve(client: TcpStream, mode: Arc<watch::Sender<Mode>>) {
+async fn serve(client: TcpStream, server: String, mode: Arc<watch::Sender<Mode>>) {
     let mut closed = mode.subscribe();
-    let Ok(server) = TcpStream::connect(super::address()).await else { return };
+    let Ok(server) = TcpStream::connect(server).await else { return };
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();
     tokio::select! {

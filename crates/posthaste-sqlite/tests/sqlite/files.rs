@@ -25,6 +25,7 @@ fn upkeep_request() -> UpkeepRequest {
         lease: Duration::from_secs(1),
         keep_processed: None,
         keep_keys: None,
+        keep_inbox: None,
         limit: 100,
     }
 }

@@ -61,6 +61,7 @@ async fn go_through_everything(table: &str) {
         lease: Duration::from_secs(1),
         keep_processed: Some(Duration::from_secs(1)),
         keep_keys: Some(Duration::from_secs(1)),
+        keep_inbox: Some(Duration::from_secs(1)),
         limit: 9,
     };
     assert_eq!(store.upkeep(&upkeep).await.unwrap().keys_purged, 1);

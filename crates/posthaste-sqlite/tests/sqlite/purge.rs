@@ -68,6 +68,7 @@ fn upkeep_request(limit: usize) -> UpkeepRequest {
         lease: Duration::from_secs(1),
         keep_processed: Some(Duration::from_secs(1)),
         keep_keys: Some(Duration::from_secs(1)),
+        keep_inbox: Some(Duration::from_secs(1)),
         limit,
     }
 }

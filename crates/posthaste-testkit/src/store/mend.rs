@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use posthaste::{DeadSelection, Glob, Lane, MessageId, Mode, Outcome, Purge, Purged, State};
+use posthaste::{DeadSelection, ErrorKind, Glob, Lane, MessageId, Mode, Outcome, Purge, Purged, State};
 
 use super::fixture::StoreFixture;
 use super::support::{
     LONG, Relay, dead, enqueue, everything, exists, find, find_now, keyed, kill, label_set, labels,
-    labels_of, loose, ok, read, read_all, retry, show,
+    labels_of, loose, ok, read, read_all, refused, retry, show,
 };
 
 const ALL: Mode = Mode::UpTo(1_000);
+/// The shortest age that a purge is given; everything settled before the last advance is older.
+const MOMENT: Duration = Duration::from_millis(1);
 
 async fn redrive(f: &dyn StoreFixture, selection: &DeadSelection, mode: Mode) -> u64 {
     ok(f.admin().redrive(selection, mode).await, "redrive")
@@ -154,7 +156,7 @@ pub async fn the_largest_bounds_of_mending_are_no_trouble(f: &dyn StoreFixture) 
     let purged = ok(f.admin().purge(&purge(Duration::MAX)).await, "purge");
     assert_eq!(purged, Purged::default(), "nothing is that old");
     f.advance(LONG).await;
-    assert_eq!(ok(f.admin().purge(&purge(Duration::ZERO)).await, "purge").dead, 1);
+    assert_eq!(ok(f.admin().purge(&purge(MOMENT)).await, "purge").dead, 1);
 }
 
 pub async fn two_redrives_at_once_redrive_each_message_once(f: &dyn StoreFixture) {
@@ -259,7 +261,7 @@ pub async fn mending_a_parked_key_changes_its_lanes_revision(f: &dyn StoreFixtur
     kill(f, "a2", true).await;
     f.advance(LONG).await;
     let before = revisions(f).await;
-    let purge = Purge { older_than: Duration::ZERO, include_dead: true, limit: 10 };
+    let purge = Purge { older_than: MOMENT, include_dead: true, limit: 10 };
     assert_eq!(ok(f.admin().purge(&purge).await, "purge").dead, 1);
     assert_only_changed(&before, &revisions(f).await, lane, "a purge");
 }
@@ -285,7 +287,7 @@ pub async fn nothing_else_changes_a_revision(f: &dyn StoreFixture) {
     assert_eq!(discard(f, &DeadSelection::All, ALL).await, 2, "a1, whose key went on without it, and l1");
     kill(f, "a2", true).await;
     f.advance(LONG).await;
-    let purge = Purge { older_than: Duration::ZERO, include_dead: false, limit: 10 };
+    let purge = Purge { older_than: MOMENT, include_dead: false, limit: 10 };
     assert_eq!(ok(f.admin().purge(&purge).await, "purge").processed, 1);
     assert_eq!(revisions(f).await, before, "no record has come free or come back");
 }
@@ -310,6 +312,19 @@ pub async fn a_purge_deletes_what_was_settled_long_ago(f: &dyn StoreFixture) {
     }
 }
 
+pub async fn a_purge_of_no_age_is_refused(f: &dyn StoreFixture) {
+    let living = the_living(f).await;
+    let dead = dead_messages(f, &["dead"]).await[0];
+    f.advance(LONG).await;
+    for include_dead in [false, true] {
+        let purge = Purge { older_than: Duration::ZERO, include_dead, limit: 10 };
+        refused(f.admin().purge(&purge).await, ErrorKind::InvalidInput, "an age of zero");
+    }
+    for id in living.into_iter().chain([dead]) {
+        assert!(exists(f, id).await, "nothing was deleted");
+    }
+}
+
 pub async fn a_purge_is_bounded(f: &dyn StoreFixture) {
     dead_messages(f, &["d1", "d2", "d3"]).await;
     enqueue(f, &(0..6).map(|n| loose(&format!("p{n}"))).collect::<Vec<_>>()).await;
@@ -318,7 +333,7 @@ pub async fn a_purge_is_bounded(f: &dyn StoreFixture) {
     let settled: Vec<_> = records.iter().map(|record| (record, Outcome::Processed)).collect();
     assert_eq!(relay.try_settle(&settled).await.applied, 6);
     f.advance(LONG).await;
-    let purge = Purge { older_than: Duration::ZERO, include_dead: true, limit: 4 };
+    let purge = Purge { older_than: MOMENT, include_dead: true, limit: 4 };
     let mut steps = Vec::new();
     for _ in 0..5 {
         let purged = ok(f.admin().purge(&purge).await, "purge");
@@ -331,7 +346,7 @@ pub async fn a_purge_of_a_parking_message_lets_its_key_go_on(f: &dyn StoreFixtur
     enqueue(f, &[keyed("a", "a1"), keyed("a", "a2"), loose("l1")]).await;
     kill(f, "a1", true).await;
     f.advance(LONG).await;
-    let purge = Purge { older_than: Duration::ZERO, include_dead: true, limit: 10 };
+    let purge = Purge { older_than: MOMENT, include_dead: true, limit: 10 };
     assert_eq!(ok(f.admin().purge(&purge).await, "purge").dead, 1);
     assert_eq!(label_set(&read_all(f).await), ["a2", "l1"].into());
 }

@@ -277,6 +277,7 @@ macro_rules! store_conformance {
                     any_redrive_changes_its_lanes_revision,
                     nothing_else_changes_a_revision,
                     a_purge_deletes_what_was_settled_long_ago,
+                    a_purge_of_no_age_is_refused,
                     a_purge_is_bounded,
                     a_purge_of_a_parking_message_lets_its_key_go_on,
                 }

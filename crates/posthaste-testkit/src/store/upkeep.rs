@@ -13,7 +13,14 @@ use super::support::{
 const DAY: Duration = Duration::from_hours(24);
 
 fn request(relay: RelayId) -> UpkeepRequest {
-    UpkeepRequest { relay, lease: LONG, keep_processed: Some(DAY), keep_keys: Some(DAY), limit: 1_000 }
+    UpkeepRequest {
+        relay,
+        lease: LONG,
+        keep_processed: Some(DAY),
+        keep_keys: Some(DAY),
+        keep_inbox: Some(DAY),
+        limit: 1_000,
+    }
 }
 
 async fn tidy_up(f: &dyn StoreFixture, request: &UpkeepRequest) -> UpkeepReport {
@@ -92,12 +99,18 @@ pub async fn what_is_not_processed_is_never_purged_by_upkeep(f: &dyn StoreFixtur
 pub async fn processed_records_can_be_kept_for_ever(f: &dyn StoreFixture) {
     let ids = processed(f, 3).await;
     f.advance(DAY * 1_000).await;
-    let keep = UpkeepRequest { keep_processed: None, keep_keys: None, ..request(RelayId::random()) };
+    let keep = UpkeepRequest {
+        keep_processed: None,
+        keep_keys: None,
+        keep_inbox: None,
+        ..request(RelayId::random())
+    };
     let report = tidy_up(f, &keep).await;
-    assert_eq!(report, UpkeepReport { ours: true, purged: 0, keys_purged: 0, more: false });
+    assert_eq!(report, UpkeepReport { ours: true, ..UpkeepReport::default() });
     assert_eq!(count_of(f, &ids).await, 3);
     let most = Some(Duration::MAX);
-    let longer = UpkeepRequest { keep_processed: most, keep_keys: most, limit: usize::MAX, ..keep };
+    let longer =
+        UpkeepRequest { keep_processed: most, keep_keys: most, keep_inbox: most, limit: usize::MAX, ..keep };
     assert_eq!(tidy_up(f, &longer).await.purged, 0, "the longest time and the largest limit are no trouble");
 }
 

@@ -69,6 +69,7 @@ impl Admin for MemoryStore {
     }
 
     async fn purge(&self, purge: &Purge) -> Result<Purged, Error> {
+        purge.check()?;
         Ok(self.table().purge(purge, self.clock.now()))
     }
 }

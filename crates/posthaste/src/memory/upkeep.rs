@@ -24,7 +24,7 @@ impl Table {
         });
         let keys_purged = request.keep_keys.map_or(0, |keep| self.purge_keys(keep, request.limit, now));
         let more = purged.max(keys_purged) >= request.limit;
-        UpkeepReport { ours: true, purged, keys_purged, more }
+        UpkeepReport { ours: true, purged, keys_purged, inbox_purged: 0, more }
     }
 
     /// Rows in this state that were settled longer ago than an age, oldest first.

@@ -123,6 +123,14 @@ impl RelayBuilder {
         self
     }
 
+    /// How long the inbox remembers which message a consumer has seen, in a store that has an inbox; `None`: for ever.
+    /// Keep it longer than a message may be delivered again, redriven ones included: one that comes again later is
+    /// taken for new. Default: 30 days.
+    pub fn keep_inbox(mut self, duration: Option<Duration>) -> Self {
+        self.settings.keep_inbox = duration;
+        self
+    }
+
     /// How often upkeep (purging what is kept no longer) is looked after. Default: 1 min.
     pub fn upkeep_every(mut self, interval: Duration) -> Self {
         self.settings.upkeep_every = interval;

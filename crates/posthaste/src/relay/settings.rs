@@ -50,6 +50,7 @@ pub(super) struct Settings {
     pub(super) on_dead: DeadPolicy,
     pub(super) retain: Retain,
     pub(super) keep_keys: Duration,
+    pub(super) keep_inbox: Option<Duration>,
     pub(super) upkeep_every: Duration,
     pub(super) seed: Option<u64>,
 }
@@ -71,6 +72,7 @@ impl Default for Settings {
             on_dead: DeadPolicy::default(),
             retain: Retain::default(),
             keep_keys: Duration::from_hours(30 * 24),
+            keep_inbox: Some(Duration::from_hours(30 * 24)),
             upkeep_every: Duration::from_mins(1),
             seed: None,
         }
@@ -109,7 +111,19 @@ impl Settings {
             }
         }
         self.check_retain()?;
+        self.check_keep_inbox()?;
         self.retries.check()
+    }
+
+    fn check_keep_inbox(&self) -> Result<(), Error> {
+        match self.keep_inbox {
+            Some(Duration::ZERO) => Err(Error::invalid_input("keep_inbox is 0; it must be longer")),
+            Some(keep) if keep > MAX_DELAY => {
+                let text = "keep_inbox is longer than ten years; leave it out to keep entries for ever";
+                Err(Error::invalid_input(text))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn check_retain(&self) -> Result<(), Error> {

@@ -38,6 +38,7 @@ async fn step(parts: &Parts, relay: RelayId) -> bool {
             Retain::Forever | Retain::DeleteOnSettle => None,
         },
         keep_keys: Some(settings.keep_keys),
+        keep_inbox: settings.keep_inbox,
         limit: LIMIT,
     };
     failpoint::hit(failpoint::BEFORE_UPKEEP);

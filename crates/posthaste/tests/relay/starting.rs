@@ -42,6 +42,8 @@ async fn times_of_zero_are_refused() {
     }
     let text = refusal(|relay| relay.retain(Retain::For(Duration::ZERO)));
     assert_eq!(text, "retain is 0; say `delete` to keep no processed records");
+    let text = refusal(|relay| relay.keep_inbox(Some(Duration::ZERO)));
+    assert_eq!(text, "keep_inbox is 0; it must be longer");
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,6 +56,8 @@ async fn times_that_never_end_are_refused() {
     assert_eq!(text, "settle_linger is longer than ten years");
     let text = refusal(|relay| relay.retain(Retain::For(Duration::MAX)));
     assert_eq!(text, "retain is longer than ten years; say `forever` to keep processed records for ever");
+    let text = refusal(|relay| relay.keep_inbox(Some(Duration::MAX)));
+    assert_eq!(text, "keep_inbox is longer than ten years; leave it out to keep entries for ever");
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,6 +25,23 @@ async fn processed_messages_are_kept_for_a_time_and_then_purged() {
     assert_eq!(store.memory().messages().len(), 2, "what waits and what is dead stays");
 }
 
+/// The memory store has no inbox; what a store is asked for is what counts.
+#[tokio::test(start_paused = true)]
+async fn the_inbox_is_kept_as_long_as_the_relay_says() {
+    for (keep, expected) in
+        [(None, Some(secs(30 * 86_400))), (Some(Some(secs(5))), Some(secs(5))), (Some(None), None)]
+    {
+        let (store, publisher) = (outbox(4), ScriptedPublisher::default());
+        let mut builder = relay(&store, &publisher).upkeep_every(secs(10));
+        if let Some(keep) = keep {
+            builder = builder.keep_inbox(keep);
+        }
+        let _relay = start(builder);
+        pass(secs(11)).await;
+        assert_eq!(store.last_upkeep().unwrap().keep_inbox, expected);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_large_purge_is_done_in_small_steps_without_waiting_for_the_next_turn() {
     let (store, publisher, events) = (outbox(4), ScriptedPublisher::default(), Events::new());

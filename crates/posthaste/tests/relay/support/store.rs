@@ -62,6 +62,7 @@ struct Tap {
     latency: BTreeMap<Op, Duration>,
     settles: Vec<(SettleRequest, SettleReport)>,
     held: BTreeSet<u16>,
+    upkeep: Option<UpkeepRequest>,
 }
 
 impl TappedStore {
@@ -136,6 +137,11 @@ impl TappedStore {
     /// What was written down so far.
     pub(crate) fn settles(&self) -> Vec<(SettleRequest, SettleReport)> {
         self.tap.borrow().settles.clone()
+    }
+
+    /// What upkeep was last asked for.
+    pub(crate) fn last_upkeep(&self) -> Option<UpkeepRequest> {
+        self.tap.borrow().upkeep.clone()
     }
 
     /// The lanes that the relay held after its last renewal.
@@ -226,6 +232,7 @@ impl Store for TappedStore {
     }
 
     async fn upkeep(&self, request: &UpkeepRequest) -> Result<UpkeepReport, Error> {
+        self.tap.send_modify(|tap| tap.upkeep = Some(request.clone()));
         self.call(Op::Upkeep, self.memory.upkeep(request)).await
     }
 
