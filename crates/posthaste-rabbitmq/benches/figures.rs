@@ -1,1 +1,3 @@
+//! Confirmed publishes a second, against lapin alone.
+
 fn main() {}
