@@ -1,0 +1,120 @@
+//! A broker of the test's own: alarms, connections that are closed by hand, limits, rights.
+
+mod support;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lapin::types::FieldTable;
+use posthaste::{FailureClass, Record};
+use posthaste_rabbitmq::RabbitPublisher;
+
+use support::node::Node;
+use support::{Place, outcome, publish, publish_all, record, unavailable, until, until_published};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alarm_makes_the_destination_unavailable_and_loses_nothing() {
+    let node = Node::start("").await;
+    let place = Place::on(&node.url()).await;
+    let queue = place.queue("#", FieldTable::default()).await;
+    let options = place.options().publish_timeout(Duration::from_secs(2));
+    let publisher = RabbitPublisher::start(options).unwrap();
+    until_published(&publisher, record("before")).await;
+    node.ctl(&["set_vm_memory_high_watermark", "0"]).await;
+    // The broker says so once something is published to it.
+    let under_way = publish_all(&publisher, (0..20).map(|n| record(&n.to_string()))).await;
+    for result in &under_way {
+        let class = result.as_ref().map_err(posthaste::PublishError::class).err();
+        assert!(class.is_none_or(|class| class == FailureClass::Unavailable), "{result:?}");
+    }
+    until(&publisher, record("lost"), |outcome| *outcome == unavailable("blocked by the broker")).await;
+    for _ in 0..20 {
+        assert_eq!(outcome(&publish(&publisher, record("lost")).await), unavailable("blocked by the broker"));
+    }
+    node.ctl(&["set_vm_memory_high_watermark", "0.4"]).await;
+    until_published(&publisher, record("after")).await;
+    let mut arrived = place.payloads(&queue).await;
+    arrived.retain(|payload| payload == "before" || payload == "after");
+    assert_eq!(arrived, ["before", "after"]);
+    // It can be closed while it is blocked.
+    node.ctl(&["set_vm_memory_high_watermark", "0"]).await;
+    until(&publisher, record("lost"), |outcome| *outcome == unavailable("blocked by the broker")).await;
+    tokio::time::timeout(Duration::from_secs(5), publisher.close()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closed_connections_limits_and_rights_are_what_they_are() {
+    let node = Node::start("max_message_size = 65536\n").await;
+    let place = Place::on(&node.url()).await;
+    let queue = place.queue("#", FieldTable::default()).await;
+    let publisher = place.publisher();
+    until_published(&publisher, record("first")).await;
+    too_large_is_rejected_and_takes_no_other_with_it(&publisher).await;
+    closed_by_hand(&node, &publisher).await;
+    let mut arrived = place.payloads(&queue).await;
+    arrived.sort_unstable();
+    arrived.dedup();
+    let mut expected: Vec<_> = (0..40).filter(|n| n % 10 != 4).map(|n| n.to_string()).collect();
+    expected.extend(["first", "second", "third"].map(str::to_owned));
+    expected.sort_unstable();
+    assert_eq!(arrived, expected);
+    rights(&node, &place).await;
+}
+
+/// The broker closes the channel over it. Its neighbours may have to be published again, and are not to blame.
+async fn too_large_is_rejected_and_takes_no_other_with_it(publisher: &RabbitPublisher) {
+    let large =
+        |n: usize| Record { payload: Some(Bytes::from(vec![b'x'; 70_000])), ..record(&n.to_string()) };
+    let mut waiting: Vec<_> =
+        (0..40).map(|n| if n % 10 == 4 { large(n) } else { record(&n.to_string()) }).collect();
+    let (mut rejected, mut rounds) = (0, 0);
+    while !waiting.is_empty() {
+        rounds += 1;
+        assert!(rounds < 10, "it never ends: {} are left", waiting.len());
+        let results = publish_all(publisher, waiting.clone()).await;
+        let mut left = Vec::new();
+        for (record, result) in waiting.into_iter().zip(results) {
+            match result.as_ref().map_err(posthaste::PublishError::class) {
+                Ok(()) => assert_ne!(record.payload.as_ref().unwrap().len(), 70_000),
+                Err(FailureClass::Unavailable) => left.push(record),
+                Err(FailureClass::Rejected) => {
+                    assert_eq!(record.payload.as_ref().unwrap().len(), 70_000, "{result:?}");
+                    rejected += 1;
+                }
+                Err(_) => panic!("{result:?}"),
+            }
+        }
+        waiting = left;
+    }
+    assert_eq!(rejected, 4);
+}
+
+async fn closed_by_hand(node: &Node, publisher: &RabbitPublisher) {
+    let list = node.ctl(&["list_connections", "pid", "client_properties"]).await;
+    let line = list.lines().find(|line| line.contains("Posthaste")).unwrap_or_else(|| panic!("{list}"));
+    let pid = line.split_whitespace().next().unwrap();
+    node.ctl(&["close_connection", pid, "by hand"]).await;
+    until_published(publisher, record("second")).await;
+    until_published(publisher, record("third")).await;
+}
+
+/// Without the right to write, every publish would be refused: the destination is at fault, not the record.
+async fn rights(node: &Node, place: &Place) {
+    node.ctl(&["add_user", "reader", "secret"]).await;
+    node.ctl(&["set_permissions", "reader", ".*", "^$", ".*"]).await;
+    let url = place.url.replace("guest:guest", "reader:secret");
+    let options = support::options(&url).exchange(&place.exchange);
+    let publisher = RabbitPublisher::start(options).unwrap();
+    for _ in 0..5 {
+        let result = publish(&publisher, record("r")).await;
+        assert_eq!(outcome(&result), unavailable("access refused by the broker"));
+    }
+    node.ctl(&["set_permissions", "reader", ".*", ".*", ".*"]).await;
+    // The broker remembers what it refused on a connection for a while.
+    node.ctl(&["close_all_connections", "rights have changed"]).await;
+    let place = Place::on(&node.url()).await;
+    place.queue("#", FieldTable::default()).await;
+    let options = support::options(&url).exchange(&place.exchange);
+    let publisher = RabbitPublisher::start(options).unwrap();
+    until_published(&publisher, record("r")).await;
+}
