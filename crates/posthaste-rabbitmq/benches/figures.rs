@@ -106,11 +106,11 @@ async fn ours(place: &Place, in_flight: usize, persistent: bool) -> f64 {
 /// How long a publish takes at 500 a second.
 async fn latency(place: &Place) {
     let publisher = place.publisher();
-    let mut pace = interval(Duration::from_millis(2));
-    pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut ticks = interval(Duration::from_millis(2));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut tasks = Vec::new();
     for _ in 0..2_000 {
-        pace.tick().await;
+        ticks.tick().await;
         let publisher = publisher.clone();
         tasks.push(tokio::spawn(async move {
             let began = Instant::now();

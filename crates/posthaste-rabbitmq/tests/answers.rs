@@ -1,4 +1,5 @@
 //! What the broker answers, and what becomes of the records.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -132,10 +133,10 @@ async fn an_exchange_deleted_under_load_makes_the_destination_unavailable_until_
     until_published(&publisher, record("before")).await;
     let load = (0..300).map(|n| record(&n.to_string()));
     let (results, ()) = tokio::join!(publish_all(&publisher, load), place.delete());
-    let mut published = vec!["before".to_owned()];
+    let mut there = vec!["before".to_owned()];
     for (n, result) in results.iter().enumerate() {
         match outcome(result) {
-            Ok(()) => published.push(n.to_string()),
+            Ok(()) => there.push(n.to_string()),
             // Deleting takes the bindings first.
             error => assert!(
                 [unavailable("exchange missing"), failed("unroutable"), unavailable("channel closed")]
@@ -152,12 +153,12 @@ async fn an_exchange_deleted_under_load_makes_the_destination_unavailable_until_
     place.bind(&queue, "#").await;
     until_published(&publisher, record("after")).await;
     let mut arrived = place.payloads(&queue).await;
-    published.push("after".to_owned());
+    there.push("after".to_owned());
     arrived.sort_unstable();
-    published.sort_unstable();
-    arrived.retain(|payload| published.contains(payload));
+    there.sort_unstable();
+    arrived.retain(|payload| there.contains(payload));
     arrived.dedup();
-    assert_eq!(arrived, published, "what was Ok is there");
+    assert_eq!(arrived, there, "what was Ok is there");
 }
 
 #[tokio::test]

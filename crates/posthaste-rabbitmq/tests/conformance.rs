@@ -1,4 +1,5 @@
 //! The conformance suite of publishers, on a real broker behind a proxy.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

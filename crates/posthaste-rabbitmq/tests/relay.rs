@@ -1,5 +1,6 @@
 //! A relay on SQLite and a broker that is killed, stopped, alarmed and robbed of its exchange while messages come in:
 //! nothing is lost, every key is in order, nothing is given up, though five failed attempts in a row would do.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Brokers that do not answer, and what must not be left behind.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

@@ -42,8 +42,8 @@ pub fn address(url: &str) -> String {
 }
 
 /// The URL with another address.
-pub fn at(url: &str, other: impl ToString) -> String {
-    url.replace(&address(url), &other.to_string())
+pub fn at(url: &str, other: impl std::fmt::Display) -> String {
+    url.replace(&address(url), &format!("{other}"))
 }
 
 /// A topic exchange for one test, and a way to look at what comes out of it. It is gone with its connection.
@@ -170,7 +170,10 @@ pub async fn publish_all(
 
 /// What a publish came to: its class and reason.
 pub fn outcome(result: &Result<(), PublishError>) -> Result<(), (FailureClass, String)> {
-    result.as_ref().map(|()| ()).map_err(|error| (error.class(), error.reason().to_owned()))
+    match result {
+        Ok(()) => Ok(()),
+        Err(error) => Err((error.class(), error.reason().to_owned())),
+    }
 }
 
 pub fn unavailable(reason: &str) -> Result<(), (FailureClass, String)> {
@@ -183,7 +186,7 @@ pub fn failed(reason: &str) -> Result<(), (FailureClass, String)> {
 
 /// Publishes again and again, as a relay would while the destination is unavailable.
 pub async fn until_published(publisher: &RabbitPublisher, record: Record) {
-    until(publisher, record, |outcome| outcome.is_ok()).await;
+    until(publisher, record, Result::is_ok).await;
 }
 
 /// The same until it comes to something.
