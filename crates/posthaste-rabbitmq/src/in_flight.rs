@@ -2,11 +2,10 @@
 //!
 //! lapin hands a returned message to whichever confirmation it completes next. Where the broker confirms several at
 //! once, or not in order, that is another message's, and the unroutable one would count as published. So returned
-//! messages are matched here, by message id and routing key.
+//! messages are matched here, by message id and routing key; `returns.rs` says when that is certain.
 //!
-//! A return comes before its own confirmation, and lapin completes confirmations one after another. So when a
-//! confirmation is seen, whatever holds its return was completed before it, and the next look at all of them finds it.
-//! Nothing is settled until a look at all of them has brought nothing new.
+//! It rests on seeing confirmations in the order in which lapin completes them. Looks go through all of them until one
+//! brings nothing new: what is seen then was completed before what is not.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,6 +22,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::content::Content;
+use crate::returns::{Mark, Returns};
 
 /// A record to be published.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub(crate) struct Sent {
     message_id: ShortString,
     routing_key: ShortString,
     step: Step,
-    returned: bool,
+    mark: Mark,
 }
 
 enum Step {
@@ -81,7 +81,7 @@ impl Sent {
     /// What became of it, once it is settled.
     pub(crate) fn answer(&self) -> Answer {
         match &self.step {
-            Step::Done(Ok(Verdict::Ack)) if self.returned => Answer::Returned,
+            Step::Done(Ok(Verdict::Ack)) if self.mark.returned => Answer::Returned,
             Step::Done(Ok(Verdict::Ack)) => Answer::Acked,
             Step::Done(Ok(Verdict::Nack)) => Answer::Nacked,
             Step::Done(Err(error)) => Answer::Lost(error.clone()),
@@ -91,29 +91,38 @@ impl Sent {
         }
     }
 
-    /// Whether this look has settled it. A returned message that came along, its own or not, goes to `returns`.
-    fn look(&mut self, cx: &mut Context<'_>, returns: &mut Vec<BasicReturnMessage>) -> bool {
-        loop {
-            self.step = match &mut self.step {
-                Step::Sending(sending) => match sending.as_mut().poll(cx) {
-                    Poll::Pending => return false,
-                    Poll::Ready(Ok(confirm)) => Step::Waiting(confirm),
-                    Poll::Ready(Err(error)) => Step::Done(Err(error)),
-                },
-                Step::Waiting(confirm) => match Pin::new(confirm).poll(cx) {
-                    Poll::Pending => return false,
-                    Poll::Ready(result) => Step::Done(result.map(|confirmation| {
-                        let verdict = match &confirmation {
-                            Confirmation::Ack(_) => Verdict::Ack,
-                            Confirmation::Nack(_) => Verdict::Nack,
-                            Confirmation::NotRequested => Verdict::None,
-                        };
-                        returns.extend(confirmation.take_message());
-                        verdict
-                    })),
-                },
-                Step::Done(_) => return true,
+    /// Whether this look has settled it. A returned message that came along, its own or not, goes to `messages`.
+    fn look(&mut self, cx: &mut Context<'_>, messages: &mut Vec<BasicReturnMessage>) -> bool {
+        if let Step::Sending(sending) = &mut self.step {
+            match sending.as_mut().poll(cx) {
+                Poll::Pending => return false,
+                Poll::Ready(Ok(confirm)) => self.step = Step::Waiting(confirm),
+                Poll::Ready(Err(error)) => {
+                    self.step = Step::Done(Err(error));
+                    return true;
+                }
+            }
+        }
+        let Step::Waiting(confirm) = &mut self.step else { return false };
+        let Poll::Ready(result) = Pin::new(confirm).poll(cx) else { return false };
+        self.step = Step::Done(result.map(|confirmation| {
+            let verdict = match &confirmation {
+                Confirmation::Ack(_) => Verdict::Ack,
+                Confirmation::Nack(_) => Verdict::Nack,
+                Confirmation::NotRequested => Verdict::None,
             };
+            let message = confirmation.take_message();
+            self.mark.carried = message.is_some();
+            messages.extend(message);
+            verdict
+        }));
+        true
+    }
+
+    fn error(&self) -> Option<&lapin::Error> {
+        match &self.step {
+            Step::Done(Err(error)) => Some(error),
+            _ => None,
         }
     }
 
@@ -129,7 +138,10 @@ impl Sent {
 
 /// Everything under way on one channel, in the order in which it was sent.
 #[derive(Default)]
-pub(crate) struct InFlight(Vec<Sent>);
+pub(crate) struct InFlight {
+    sent: Vec<Sent>,
+    returns: Returns,
+}
 
 impl InFlight {
     /// Sends a record, once it is looked at.
@@ -139,7 +151,7 @@ impl InFlight {
         let key = routing_key.clone();
         let sending =
             async move { channel.basic_publish(exchange, key, options, &payload, properties).await }.boxed();
-        self.0.push(Sent {
+        self.sent.push(Sent {
             id,
             since: Instant::now(),
             deadline: job.deadline,
@@ -147,44 +159,65 @@ impl InFlight {
             message_id,
             routing_key,
             step: Step::Sending(sending),
-            returned: false,
+            mark: self.returns.publish(),
         });
     }
 
     /// What is settled now, in the order in which it was sent.
     pub(crate) fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Sent>> {
-        let (mut settled, mut returns) = (0, Vec::new());
+        let (mut any, mut messages) = (false, Vec::new());
         loop {
-            let now = self.0.iter_mut().map(|sent| usize::from(sent.look(cx, &mut returns))).sum();
-            if now == settled {
+            let mut news = false;
+            for sent in &mut self.sent {
+                news |= sent.look(cx, &mut messages);
+            }
+            if !news {
                 break;
             }
-            settled = now;
+            any = true;
         }
-        for message in returns {
-            // The same message may be under way twice; the earlier one is answered first.
-            if let Some(sent) = self.0.iter_mut().find(|sent| !sent.returned && sent.is(&message)) {
-                sent.returned = true;
-            } else {
-                tracing::debug!("a message was returned that nobody waits for");
-            }
-        }
-        if settled == 0 {
+        if !any {
             return Poll::Pending;
         }
-        Poll::Ready(self.0.extract_if(.., |sent| sent.is_settled()).collect())
+        for message in messages {
+            self.match_return(&message);
+        }
+        let owed = self.sent.iter().any(|sent| sent.mark.returned && !sent.is_settled());
+        let lost = self.sent.iter().find_map(Sent::error).cloned();
+        let returns = &self.returns;
+        let certain = |sent: &mut Sent| {
+            if !sent.is_settled() || returns.certain(&sent.mark, owed || lost.is_some()) {
+                return sent.is_settled();
+            }
+            // No further confirmation comes that could tell.
+            if let Some(error) = &lost {
+                sent.step = Step::Done(Err(error.clone()));
+            }
+            lost.is_some()
+        };
+        let settled: Vec<_> = self.sent.extract_if(.., certain).collect();
+        if settled.is_empty() { Poll::Pending } else { Poll::Ready(settled) }
+    }
+
+    fn match_return(&mut self, message: &BasicReturnMessage) {
+        // The same message may be under way twice; returns come in the order of sending.
+        if let Some(sent) = self.sent.iter_mut().find(|sent| !sent.mark.returned && sent.is(message)) {
+            self.returns.returned(&mut sent.mark);
+        } else {
+            tracing::debug!("a message was returned that nobody waits for");
+        }
     }
 
     /// Those for whom somebody waits.
     pub(crate) fn awaited(&mut self) -> impl Iterator<Item = &mut Sent> {
-        self.0.iter_mut().filter(|sent| sent.reply.is_some())
+        self.sent.iter_mut().filter(|sent| sent.reply.is_some())
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.sent.len()
     }
 
     pub(crate) fn take_all(&mut self) -> Vec<Sent> {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.sent)
     }
 }

@@ -11,6 +11,7 @@ mod in_flight;
 mod link;
 mod options;
 mod publisher;
+mod returns;
 mod routing_key;
 mod settings;
 mod stream;
