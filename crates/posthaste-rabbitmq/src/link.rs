@@ -54,9 +54,11 @@ pub(crate) struct Suspects(Mutex<HashSet<MessageId>>);
 impl Suspects {
     pub(crate) fn add(&self, id: MessageId) {
         let mut ids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if ids.len() < MAX_SUSPECTS {
-            ids.insert(id);
+        if ids.len() >= MAX_SUSPECTS {
+            // Most of them have gone to other relays. Those that come here again make themselves known.
+            ids.clear();
         }
+        ids.insert(id);
     }
 
     pub(crate) fn clear(&self, id: MessageId) {

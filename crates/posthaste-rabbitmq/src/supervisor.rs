@@ -115,7 +115,7 @@ impl Supervisor {
 async fn watch_over(link: &Link) -> Trouble {
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut blocked, mut missing) = (false, false);
+    let (mut blocked, mut missing, mut looked) = (false, false, 0_u32);
     let mut exchange = link.exchange();
     loop {
         tokio::select! {
@@ -133,8 +133,13 @@ async fn watch_over(link: &Link) -> Trouble {
         let now_missing = *exchange.borrow_and_update();
         if std::mem::replace(&mut missing, now_missing) != missing {
             tracing::warn!(missing, exchange = %link.settings.exchange, "the exchange's state has changed");
+            looked = 0;
         } else if missing && !blocked {
-            link.look_for_exchange().await;
+            // Each look that finds nothing is an error in the broker's log.
+            looked = looked.saturating_add(1);
+            if looked.is_power_of_two() || looked.is_multiple_of(8) {
+                link.look_for_exchange().await;
+            }
         }
     }
 }

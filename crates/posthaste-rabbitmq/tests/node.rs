@@ -60,6 +60,7 @@ async fn closed_connections_limits_and_rights_are_what_they_are() {
     expected.sort_unstable();
     assert_eq!(arrived, expected);
     rights(&node, &place).await;
+    rights_by_routing_key(&node).await;
 }
 
 fn is_large(record: &Record) -> bool {
@@ -122,4 +123,21 @@ async fn rights(node: &Node, place: &Place) {
     let options = support::options(&url).exchange(&place.exchange);
     let publisher = RabbitPublisher::start(options).unwrap();
     until_published(&publisher, record("r")).await;
+}
+
+/// Where others are let in, the record is at fault, and takes nobody with it.
+async fn rights_by_routing_key(node: &Node) {
+    let place = Place::on(&node.url()).await;
+    place.queue("#", FieldTable::default()).await;
+    node.ctl(&["add_user", "writer", "secret"]).await;
+    node.ctl(&["set_permissions", "writer", ".*", ".*", ".*"]).await;
+    node.ctl(&["set_topic_permissions", "writer", &place.exchange, "^thing", ".*"]).await;
+    let options = support::options(&place.url.replace("guest:guest", "writer:secret"));
+    let publisher = RabbitPublisher::start(options.exchange(&place.exchange)).unwrap();
+    let forbidden = Record { event_type: "other.happened".into(), ..record("forbidden") };
+    for _ in 0..3 {
+        until_published(&publisher, record("allowed")).await;
+        let expected = support::failed("refused by the broker: access refused (403)");
+        assert_eq!(outcome(&publish(&publisher, forbidden.clone()).await), expected);
+    }
 }
