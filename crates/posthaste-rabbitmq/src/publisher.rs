@@ -41,7 +41,7 @@ const GRACE: Duration = Duration::from_millis(500);
 ///
 /// let options = RabbitOptions::new("amqp://relay:password@rabbit/shop").exchange("events");
 /// let publisher = RabbitPublisher::start(options)?;
-/// let relay = Relay::builder(Arc::new(MemoryStore::default())).publisher(publisher.clone()).build()?;
+/// let relay = Relay::builder(Arc::new(MemoryStore::new(64))).publisher(publisher.clone()).build()?;
 /// relay.drain().await?;
 /// publisher.close().await;
 /// # Ok(())
@@ -70,7 +70,7 @@ impl RabbitPublisher {
         let settings = Arc::new(Settings::check(options)?);
         let (state, states) = watch::channel(State::Connecting);
         let (stop, stops) = watch::channel(false);
-        let supervisor = Supervisor { settings: settings.clone(), state, stop: stops };
+        let supervisor = Supervisor { settings: settings.clone(), state, stop: stops, reported: None };
         runtime.spawn(supervisor.run());
         Ok(Self(Arc::new(Inner { settings, state: states, stop })))
     }

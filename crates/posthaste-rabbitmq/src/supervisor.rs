@@ -34,6 +34,8 @@ pub(crate) struct Supervisor {
     pub(crate) settings: Arc<Settings>,
     pub(crate) state: watch::Sender<State>,
     pub(crate) stop: watch::Receiver<bool>,
+    /// The reason that was logged last, so that an outage does not fill the log.
+    pub(crate) reported: Option<&'static str>,
 }
 
 impl Supervisor {
@@ -95,18 +97,21 @@ impl Supervisor {
         self.state.send_replace(state);
         while channels.join_next().await.is_some() {}
         link.close().await;
-        if !*self.stop.borrow() {
+        let stopping = *self.stop.borrow();
+        if !stopping {
+            self.reported = None;
             self.report("the connection to RabbitMQ is gone", &trouble);
         }
         good
     }
 
-    fn report(&self, what: &str, trouble: &Trouble) {
-        let host = &self.settings.uri.authority.host;
-        if let Some(source) = trouble.source() {
-            tracing::warn!(%host, reason = trouble.reason(), %source, "{what}");
+    fn report(&mut self, what: &str, trouble: &Trouble) {
+        let (host, reason) = (&self.settings.uri.authority.host, trouble.reason());
+        let source = trouble.source().map(ToString::to_string).unwrap_or_default();
+        if self.reported.replace(reason) == Some(reason) {
+            tracing::debug!(%host, reason, source, "{what}");
         } else {
-            tracing::warn!(%host, reason = trouble.reason(), "{what}");
+            tracing::warn!(%host, reason, source, "{what}");
         }
     }
 }
