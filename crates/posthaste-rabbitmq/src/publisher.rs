@@ -31,7 +31,11 @@ const GRACE: Duration = Duration::from_millis(500);
 /// exchange or the login is at fault, the destination is unavailable and no attempt is counted; where the broker
 /// answers for this record (`unroutable`, `nacked`), the record has failed; what AMQP has no room for is rejected.
 ///
+/// Every publish ends within [`publish_timeout`](RabbitOptions::publish_timeout), half a second more at the very most.
 /// A record may be published twice if its confirmation is lost with the connection; its message id is the same.
+///
+/// # Cancel safety
+/// A publish may be dropped at any time. What was sent of it is published nevertheless, and harms no other.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), posthaste::BoxError> {
