@@ -43,8 +43,10 @@ impl LogArgs {
 
     /// Starts logging. `RUST_LOG` goes before the options.
     pub(crate) fn start(&self) {
+        // lapin logs messages that are returned to it, with their payloads; what it reports, we do.
         let own = format!(
-            "warn,posthaste={level},posthaste_sqlite={level},posthaste_postgres={level}",
+            "warn,lapin=off,posthaste={level},posthaste_sqlite={level},posthaste_postgres={level},\
+             posthaste_rabbitmq={level}",
             level = self.level()
         );
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(own));

@@ -75,9 +75,10 @@ async fn dispatch(target: &Target, command: Command) -> Result<(), Failure> {
 }
 
 /// Options that hold a URL, and the variables in which it is better placed.
-const URLS: [(&str, &str, &str); 2] = [
+const URLS: [(&str, &str, &str); 3] = [
     ("database_url", "--database-url", "POSTHASTE_DATABASE_URL"),
     ("listen_url", "--listen-url", "POSTHASTE_LISTEN_URL"),
+    ("to", "--to", "POSTHASTE_TO"),
 ];
 
 /// Parses the command line. The second value says which options stand on it with a password.

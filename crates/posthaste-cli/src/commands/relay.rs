@@ -9,6 +9,7 @@ use posthaste::{
     DeadPolicy, Error, PublishError, Relay, RelayBuilder, RelayHandle, Retain, RetryPolicy, Summary,
     publish_fn,
 };
+use posthaste_rabbitmq::{RabbitOptions, RabbitPublisher};
 use tokio::time::Instant;
 
 use crate::database::{ListenArgs, Settings, Target};
@@ -24,9 +25,16 @@ use crate::stdout_publisher::{End, StdoutPublisher};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where the messages go
-    #[arg(long, value_enum, default_value = "stdout", value_name = "DESTINATION")]
-    to: Destination,
+    /// Where the messages go: `stdout` (one JSON object a line, flushed; a message counts as published when its line
+    /// was written), `null` (nowhere: every message counts as published), or the URL of a RabbitMQ broker
+    #[arg(
+        long,
+        env = "POSTHASTE_TO",
+        hide_env_values = true,
+        default_value = "stdout",
+        value_name = "DESTINATION"
+    )]
+    to: String,
 
     #[command(flatten)]
     until: Until,
@@ -44,12 +52,28 @@ pub(crate) struct Args {
     logs: LogArgs,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug)]
 enum Destination {
-    /// One JSON object a line, flushed; a message counts as published when its line was written
     Stdout,
-    /// Nowhere: every message counts as published
     Null,
+    RabbitMq(Box<RabbitOptions>),
+}
+
+impl Destination {
+    /// Errors never quote the text, which may hold a password.
+    fn parse(text: &str) -> Result<Self, Failure> {
+        match text.trim() {
+            "stdout" => Ok(Self::Stdout),
+            "null" => Ok(Self::Null),
+            url if ["amqp:", "amqps:"].iter().any(|scheme| url.starts_with(scheme)) => {
+                Ok(Self::RabbitMq(Box::new(RabbitOptions::from_url(url)?)))
+            }
+            _ => Err(Failure::bad_input(
+                "--to names no destination; known are stdout, null and amqp:// or amqps:// URLs",
+            )
+            .hint("a RabbitMQ broker is written amqp://user:password@host/vhost?exchange=events")),
+        }
+    }
 }
 
 /// When to end. Without any of these options: when asked to stop.
@@ -171,13 +195,19 @@ as `payload` (a JSON string that holds its text) or `payload_base64` (where it i
 A tombstone has neither. When the reader of stdout goes away, the relay ends with exit code 1; \
 what was not written stays in the table, and no attempt is counted.
 
+A RabbitMQ URL takes exchange, routing_key (such as {aggregate_type}.{event_type}), mandatory, \
+persistent, channels, heartbeat, connect_timeout, cacertfile and declare behind a question mark; \
+docs/rabbitmq.md explains them. With a password in it, better set POSTHASTE_TO.
+
 Examples:
   posthaste relay --to stdout --drain > events.ndjson
   posthaste relay --to stdout | while read -r event; do handle \"$event\"; done
+  posthaste relay --to 'amqp://rabbit.internal/shop?exchange=events'
   posthaste relay --to null --for 10s --lease 5s --log-format json";
 
 pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
     args.logs.start();
+    let destination = Destination::parse(&args.to)?;
     let mut requests = StopRequests::listen()?;
     let settings =
         Settings { listen: args.listen.clone(), lease: Some(args.limits.lease), ..Settings::default() };
@@ -185,7 +215,7 @@ pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
     // The relay itself rides out what may go away; a file without write permission will not.
     database.check_writable().await?;
     let builder = configure(Relay::builder(database.store.clone()), &args);
-    let (builder, end) = with_destination(builder, &args)?;
+    let (builder, end, rabbit) = with_destination(builder, destination, &args)?;
     let relay = builder.build()?;
     let mut stopping = Stopping { handle: relay.handle(), quiet: args.logs.quiet, before: None };
     let begun = Instant::now();
@@ -202,6 +232,9 @@ pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
             () = requests.next() => stopping.requested(),
         }
     };
+    if let Some(rabbit) = rabbit {
+        rabbit.close().await;
+    }
     if !args.logs.quiet {
         note(&summary_line(&summary, begun.elapsed()));
     }
@@ -268,20 +301,30 @@ fn configure(builder: RelayBuilder, args: &Args) -> RelayBuilder {
         .keep_inbox(failures.keep_inbox.0)
 }
 
-fn with_destination(builder: RelayBuilder, args: &Args) -> Result<(RelayBuilder, Arc<End>), Failure> {
-    match args.to {
+/// The builder with its publisher, what ends the relay from the destination's side, and what to close afterwards.
+fn with_destination(
+    builder: RelayBuilder,
+    destination: Destination,
+    args: &Args,
+) -> Result<(RelayBuilder, Arc<End>, Option<RabbitPublisher>), Failure> {
+    let timeout = args.limits.publish_timeout;
+    // The publisher's own time limit comes first: a destination that does not answer is no message's fault.
+    let patient = |builder: RelayBuilder| builder.publish_timeout(timeout.saturating_mul(2));
+    match destination {
         Destination::Stdout => {
             check_stdout().map_err(Failure::failed)?;
-            let timeout = args.limits.publish_timeout;
             let publisher = StdoutPublisher::start(std::io::stdout(), timeout)
                 .map_err(|error| Failure::failed(format!("a thread cannot be started: {error}")))?;
             let end = publisher.end();
-            // The publisher's own time limit comes first: a reader that does not read is no message's fault.
-            Ok((builder.publisher(publisher).publish_timeout(timeout.saturating_mul(2)), end))
+            Ok((patient(builder).publisher(publisher), end, None))
         }
         Destination::Null => {
             let publisher = publish_fn(async |_| Ok::<_, PublishError>(()));
-            Ok((builder.publisher(publisher), Arc::default()))
+            Ok((builder.publisher(publisher), Arc::default(), None))
+        }
+        Destination::RabbitMq(options) => {
+            let publisher = RabbitPublisher::start(options.publish_timeout(timeout))?;
+            Ok((patient(builder).publisher(publisher.clone()), Arc::default(), Some(publisher)))
         }
     }
 }

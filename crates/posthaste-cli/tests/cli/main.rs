@@ -14,6 +14,7 @@ mod everywhere;
 mod migrate;
 mod output;
 mod postgres;
+mod rabbitmq;
 mod relay;
 mod server;
 mod support;
