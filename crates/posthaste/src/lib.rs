@@ -2,15 +2,19 @@
 
 mod admin;
 mod clock;
+mod drivers;
 mod error;
 mod id;
 mod memory;
 mod message;
+mod outbox;
 mod publisher;
 mod record;
 mod relay;
 mod retry;
 mod store;
+#[cfg(feature = "opentelemetry-0_33")]
+mod telemetry;
 mod validate;
 mod wake;
 
@@ -22,7 +26,9 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{BoxError, Error, ErrorKind};
 pub use id::{IdGenerator, MessageId};
 pub use memory::{MemoryStore, MemoryTransaction};
+pub use drivers::*;
 pub use message::{Due, JSON, Message};
+pub use outbox::{Inbox, Outbox, OutboxTransaction, Pending};
 pub use publisher::{FailureClass, PublishError, PublishFn, Publisher, publish_fn};
 pub use record::{Key, Lane, Position, Record};
 pub use relay::{DeadPolicy, Event, Observer, Relay, RelayBuilder, RelayHandle, Retain, Summary, failpoint};
@@ -33,3 +39,18 @@ pub use store::{
 };
 pub use validate::{MAX_DELAY, MAX_IDEMPOTENCY_KEY_BYTES, MAX_NAME_CHARS, Rules};
 pub use wake::{Receipt, Waker};
+
+/// For adapters of drivers: what [`OutboxTransaction`] is made of.
+pub mod driver {
+    pub use crate::outbox::{
+        Answer, Dialect, DriverError, ErrorCode, Progress, Script, Step, Value, Work,
+    };
+}
+
+/// For stores: what they have in common with the producer's side of their database.
+pub mod dialect {
+    pub use crate::outbox::{
+        MySqlTable, PostgresTable, SQLITE_SCHEMA, SqliteTable, literal, mysql_error, postgres_error, quote,
+        sqlite_code, sqlite_error,
+    };
+}

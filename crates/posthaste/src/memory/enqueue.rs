@@ -8,6 +8,7 @@ use super::MemoryStore;
 use super::table::{Row, Status, Table, deadline};
 use crate::error::{Error, ErrorKind};
 use crate::message::{Due, Message};
+use crate::outbox::{Answer, Dialect, DriverError, Memory, OutboxTransaction, Pending, Progress, Work};
 use crate::record::{Key, Record};
 use crate::wake::Receipt;
 
@@ -19,13 +20,15 @@ pub struct MemoryTransaction {
     store: MemoryStore,
     number: u64,
     rows: Vec<Row>,
+    /// What its consumers have seen.
+    seen: Vec<(String, String)>,
 }
 
 impl MemoryStore {
     /// Begins a producer's transaction.
     pub fn begin(&self) -> MemoryTransaction {
         let number = self.table().next_transaction();
-        MemoryTransaction { store: self.clone(), number, rows: Vec::new() }
+        MemoryTransaction { store: self.clone(), number, rows: Vec::new(), seen: Vec::new() }
     }
 }
 
@@ -69,6 +72,10 @@ impl MemoryTransaction {
             }
             table.insert(row);
         }
+        for seen in self.seen.drain(..) {
+            table.open_inbox.remove(&seen);
+            table.inbox.insert(seen);
+        }
         drop(table);
         self.store.waker.wake();
     }
@@ -99,6 +106,64 @@ impl MemoryTransaction {
 impl Drop for MemoryTransaction {
     fn drop(&mut self) {
         self.undo(0);
+        let mut table = self.store.table();
+        for seen in self.seen.drain(..) {
+            table.open_inbox.remove(&seen);
+        }
+    }
+}
+
+/// As with an asynchronous driver: a service that is written for one can be handed this in its tests. Whoever wants
+/// results calls [`MemoryTransaction::enqueue`] itself.
+impl OutboxTransaction for &mut MemoryTransaction {
+    type Outcome<'a, R: Send + 'a>
+        = Pending<'a, R>
+    where
+        Self: 'a;
+
+    fn perform<'a, R: Send + 'a>(self, work: Work<'a, R>) -> Pending<'a, R>
+    where
+        Self: 'a,
+    {
+        let mut script = work.begin(Dialect::Memory);
+        Box::pin(async move {
+            loop {
+                match script.next() {
+                    Progress::Run(step) => script.answer(self.take(step.memory)),
+                    Progress::Done(result) => return result,
+                }
+            }
+        })
+    }
+}
+
+impl MemoryTransaction {
+    fn take(&mut self, asked: Option<Memory<'_>>) -> Result<Answer, DriverError> {
+        match asked {
+            Some(Memory::Enqueue(messages)) => {
+                self.enqueue_all(&messages)?;
+                Ok(Answer::default())
+            }
+            Some(Memory::FirstTime(consumer, id)) => {
+                let is_new = self.first_time(consumer.into_owned(), id)?;
+                Ok(Answer { row: is_new.then(Vec::new) })
+            }
+            None => Ok(Answer::default()),
+        }
+    }
+
+    fn first_time(&mut self, consumer: String, id: String) -> Result<bool, Error> {
+        let seen = (consumer, id);
+        let mut table = self.store.table();
+        if table.inbox.contains(&seen) || self.seen.contains(&seen) {
+            return Ok(false);
+        }
+        if !table.open_inbox.insert(seen.clone()) {
+            return Err(Error::new(ErrorKind::Conflict, "another open transaction notes the same message"));
+        }
+        drop(table);
+        self.seen.push(seen);
+        Ok(true)
     }
 }
 

@@ -1,21 +1,24 @@
 //! The name of the outbox table, and SQL with it filled in.
 
-use posthaste::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 
 /// The longest name PostgreSQL keeps; it cuts off the rest of a longer one without saying so.
 const MAX_NAME_BYTES: usize = 63;
 
 /// A checked table name with its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TableName {
+pub struct PostgresTable {
     schema: String,
     table: String,
 }
 
-impl TableName {
+impl PostgresTable {
     /// Takes `table` or `schema.table`, as they are (neither folded to lower case nor unquoted). A name that holds a
     /// dot is written with its schema in double quotes: `public."a.b"`.
-    pub(crate) fn parse(name: &str) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and if the quotes do not match.
+    pub fn parse(name: &str) -> Result<Self, Error> {
         let mut parts = split(name)?;
         let table = parts.pop().unwrap_or_default();
         let schema = parts.pop().unwrap_or_else(|| "public".to_owned());
@@ -25,7 +28,11 @@ impl TableName {
         Self::new(&schema, &table)
     }
 
-    pub(crate) fn new(schema: &str, table: &str) -> Result<Self, Error> {
+    /// A table in a schema.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if one of the names is empty, longer than 63 bytes, or PostgreSQL's own.
+    pub fn new(schema: &str, table: &str) -> Result<Self, Error> {
         for name in [schema, table] {
             if name.is_empty() {
                 return Err(invalid(name, "is empty"));
@@ -44,17 +51,21 @@ impl TableName {
     }
 
     /// With another schema.
-    pub(crate) fn in_schema(&self, schema: &str) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn in_schema(&self, schema: &str) -> Result<Self, Error> {
         Self::new(schema, &self.table)
     }
 
-    pub(crate) fn schema(&self) -> &str {
+    /// The schema.
+    pub fn schema(&self) -> &str {
         &self.schema
     }
 
     /// The name of a table or an index that belongs to it: `<table>_<suffix>`. A name that would become too long is
     /// shortened, with a hash of the whole instead of what is cut off.
-    pub(crate) fn derived(&self, suffix: &str) -> String {
+    pub fn derived(&self, suffix: &str) -> String {
         if suffix.is_empty() {
             return self.table.clone();
         }
@@ -67,12 +78,12 @@ impl TableName {
     }
 
     /// The quoted name of a table that belongs to it, with its schema.
-    pub(crate) fn qualified(&self, suffix: &str) -> String {
+    pub fn qualified(&self, suffix: &str) -> String {
         format!("{}.{}", quote(&self.schema), quote(&self.derived(suffix)))
     }
 
     /// The channel on which producers call.
-    pub(crate) fn channel(&self) -> String {
+    pub fn channel(&self) -> String {
         let whole = format!("{}.{}", self.schema, self.table);
         if whole.len() <= MAX_NAME_BYTES {
             return whole;
@@ -81,7 +92,7 @@ impl TableName {
     }
 
     /// The key of the advisory lock under which the schema is changed.
-    pub(crate) fn lock_key(&self) -> i64 {
+    pub fn lock_key(&self) -> i64 {
         // "post" in the upper half keeps clear of other users of advisory locks.
         (0x706f_7374 << 32) | i64::from(fnv1a(&format!("{}.{}", self.schema, self.table)))
     }
@@ -93,13 +104,13 @@ impl TableName {
     /// - `{channel}`: the channel, as a literal; `{lanes}`: the number of lanes.
     ///
     /// All in one pass, so that a name that looks like a placeholder is left alone.
-    pub(crate) fn fill(&self, template: &str, lanes: u16) -> String {
+    pub fn fill(&self, template: &str, lanes: u16) -> String {
         let is_code = |line: &&str| !line.trim_start().starts_with("--") && !line.is_empty();
         self.fill_names(&template.lines().filter(is_code).collect::<Vec<_>>().join("\n"), lanes)
     }
 
     /// As [`fill`](Self::fill), but keeps the comments.
-    pub(crate) fn fill_names(&self, template: &str, lanes: u16) -> String {
+    pub fn fill_names(&self, template: &str, lanes: u16) -> String {
         let mut sql = String::with_capacity(template.len() + 256);
         let mut rest = template;
         while let Some((before, behind)) = rest.split_once('{') {
@@ -129,19 +140,19 @@ impl TableName {
     }
 }
 
-impl std::fmt::Display for TableName {
+impl std::fmt::Display for PostgresTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.qualified(""))
     }
 }
 
 /// A name in double quotes.
-pub(crate) fn quote(name: &str) -> String {
+pub fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// A text as a literal, whatever `standard_conforming_strings` says.
-pub(crate) fn literal(text: &str) -> String {
+pub fn literal(text: &str) -> String {
     if text.contains('\\') {
         return format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
     }
@@ -199,7 +210,7 @@ mod tests {
     use super::*;
 
     fn parsed(name: &str) -> (String, String) {
-        let name = TableName::parse(name).unwrap();
+        let name = PostgresTable::parse(name).unwrap();
         (name.schema, name.table)
     }
 
@@ -220,7 +231,7 @@ mod tests {
         for bad in
             ["", ".", "a.", ".a", "a.b.c", "a\0b", "\"a", "\"a\"b", "pg_catalog.outbox", &"x".repeat(64)]
         {
-            assert_eq!(TableName::parse(bad).unwrap_err().kind(), ErrorKind::InvalidInput, "{bad}");
+            assert_eq!(PostgresTable::parse(bad).unwrap_err().kind(), ErrorKind::InvalidInput, "{bad}");
         }
     }
 
@@ -229,7 +240,7 @@ mod tests {
         let long = [format!("{}a", "x".repeat(62)), format!("{}b", "x".repeat(62)), "ü".repeat(31)];
         let mut all = Vec::new();
         for table in &long {
-            let name = TableName::new("public", table).unwrap();
+            let name = PostgresTable::new("public", table).unwrap();
             all.extend(["lane", "migrations", "held_back"].map(|suffix| name.derived(suffix)));
             assert!(name.channel().len() <= 63);
         }
@@ -238,12 +249,12 @@ mod tests {
         let count = all.len();
         all.dedup();
         assert_eq!(all.len(), count, "two names became the same");
-        assert_eq!(TableName::new("s", "outbox").unwrap().derived("lane"), "outbox_lane");
+        assert_eq!(PostgresTable::new("s", "outbox").unwrap().derived("lane"), "outbox_lane");
     }
 
     #[test]
     fn templates_are_filled_in_one_pass() {
-        let name = TableName::new("s", "a\"b{lanes}").unwrap();
+        let name = PostgresTable::new("s", "a\"b{lanes}").unwrap();
         let sql = name
             .fill("-- why {x}\nSELECT {lanes}\nFROM {outbox}, {outbox_lane} -- {name:outbox_x} {channel}", 8);
         let expected = "SELECT 8\nFROM \"s\".\"a\"\"b{lanes}\", \"s\".\"a\"\"b{lanes}_lane\" \
