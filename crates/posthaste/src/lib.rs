@@ -23,10 +23,10 @@ pub use admin::{
     Purged, RelayInfo, State, Stats,
 };
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use drivers::*;
 pub use error::{BoxError, Error, ErrorKind};
 pub use id::{IdGenerator, MessageId};
 pub use memory::{MemoryStore, MemoryTransaction};
-pub use drivers::*;
 pub use message::{Due, JSON, Message};
 pub use outbox::{Inbox, Outbox, OutboxTransaction, Pending};
 pub use publisher::{FailureClass, PublishError, PublishFn, Publisher, publish_fn};
@@ -42,9 +42,7 @@ pub use wake::{Receipt, Waker};
 
 /// For adapters of drivers: what [`OutboxTransaction`] is made of.
 pub mod driver {
-    pub use crate::outbox::{
-        Answer, Dialect, DriverError, ErrorCode, Progress, Script, Step, Value, Work,
-    };
+    pub use crate::outbox::{Answer, Dialect, DriverError, ErrorCode, Progress, Script, Step, Value, Work};
 }
 
 /// For stores: what they have in common with the producer's side of their database.

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use posthaste::{
     Admin, DueRecords, Error, Keys, Lane, Message, MessageId, ReadRequest, Receipt, Scan, Store,
 };
-use posthaste_postgres::{Partition, PostgresOptions, PostgresOutbox, PostgresStore};
+use posthaste_postgres::{Partition, PostgresOptions, PostgresStore};
 use posthaste_testkit::{FixtureTransaction, StoreFixture};
 use tokio_postgres::{Client, NoTls};
 
@@ -223,7 +223,7 @@ enum Request {
 }
 
 impl Transaction {
-    async fn begin(outbox: PostgresOutbox) -> Self {
+    async fn begin(outbox: posthaste::Outbox) -> Self {
         let (client, connection) = tokio_postgres::connect(&store_url(), NoTls).await.unwrap();
         tokio::spawn(connection);
         let (requests, receiver) = tokio::sync::mpsc::channel(1);
@@ -239,7 +239,7 @@ impl Transaction {
 }
 
 async fn serve(
-    outbox: PostgresOutbox,
+    outbox: posthaste::Outbox,
     mut client: Client,
     mut requests: tokio::sync::mpsc::Receiver<Request>,
 ) {

@@ -3,9 +3,7 @@
 use deadpool_postgres_0_14::Transaction;
 
 use super::tokio_postgres_0_7::{answer, params};
-use crate::outbox::{
-    Answer, Dialect, DriverError, OutboxTransaction, Pending, Progress, Step, Work,
-};
+use crate::outbox::{Answer, Dialect, DriverError, OutboxTransaction, Pending, Progress, Step, Work};
 
 impl OutboxTransaction for &Transaction<'_> {
     type Outcome<'a, R: Send + 'a>

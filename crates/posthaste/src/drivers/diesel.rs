@@ -146,7 +146,8 @@ pub(super) fn driver_error(dialect: Dialect, error: DieselError) -> DriverError 
         };
         return DriverError::new(code, error.to_string(), error);
     };
-    let (said, constraint) = (information.message().to_owned(), information.constraint_name().map(str::to_owned));
+    let (said, constraint) =
+        (information.message().to_owned(), information.constraint_name().map(str::to_owned));
     let code = match kind {
         DatabaseErrorKind::ClosedConnection => ErrorCode::Connection,
         kind if dialect == Dialect::Sqlite => match kind {

@@ -1,6 +1,5 @@
 //! diesel 2.3: PostgreSQL, MySQL and MariaDB, SQLite. Its calls return results.
 
-use diesel::backend::Backend;
 use diesel::connection::{LoadConnection, TransactionManager, TransactionManagerStatus};
 use diesel::{Connection, RunQueryDsl};
 use diesel_2 as diesel;
@@ -20,7 +19,8 @@ pub struct InTransaction<'t, C>(pub &'t mut C);
 impl<C> OutboxTransaction for InTransaction<'_, C>
 where
     C: LoadConnection,
-    StepQuery: for<'q> diesel::query_dsl::LoadQuery<'q, C, Columns> + diesel::query_dsl::methods::ExecuteDsl<C>,
+    StepQuery:
+        for<'q> diesel::query_dsl::LoadQuery<'q, C, Columns> + diesel::query_dsl::methods::ExecuteDsl<C>,
 {
     type Outcome<'a, R: Send + 'a>
         = Result<R, Error>
@@ -58,7 +58,8 @@ fn is_in_transaction<C: Connection>(connection: &mut C) -> bool {
 fn run<C>(connection: &mut C, step: &Step<'_>) -> diesel::QueryResult<Answer>
 where
     C: LoadConnection,
-    StepQuery: for<'q> diesel::query_dsl::LoadQuery<'q, C, Columns> + diesel::query_dsl::methods::ExecuteDsl<C>,
+    StepQuery:
+        for<'q> diesel::query_dsl::LoadQuery<'q, C, Columns> + diesel::query_dsl::methods::ExecuteDsl<C>,
 {
     if let Some(before) = &step.before {
         connection.batch_execute(before)?;

@@ -81,7 +81,9 @@ impl From<Error> for DriverError {
         match &error {
             Error::Server(server) => Self::new(ErrorCode::MySql(server.code), server.message.clone(), error),
             Error::Io(_) => Self::new(ErrorCode::Connection, error.to_string(), error),
-            Error::Driver(_) | Error::Other(_) | Error::Url(_) => Self::new(ErrorCode::Unknown, error.to_string(), error),
+            Error::Driver(_) | Error::Other(_) | Error::Url(_) => {
+                Self::new(ErrorCode::Unknown, error.to_string(), error)
+            }
         }
     }
 }

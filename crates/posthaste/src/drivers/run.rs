@@ -1,13 +1,10 @@
 //! What the adapters have in common.
+#![allow(dead_code, reason = "which of it is used depends on the features")]
 
 use crate::error::{Error, ErrorKind};
 use crate::outbox::{Dialect, ErrorCode};
 
 /// What `InTransaction` says of a connection that is in none.
-#[cfg_attr(
-    not(any(feature = "rusqlite", feature = "diesel-2", feature = "sqlx-0_9", feature = "sqlx-0_8")),
-    expect(dead_code, reason = "only some drivers know")
-)]
 pub(super) fn no_transaction() -> Error {
     let text = "the connection is in no transaction: begin one, and enqueue in it";
     Error::new(ErrorKind::InvalidInput, text)

@@ -5,7 +5,8 @@
 
 use sqlx::database::HasStatementCache;
 use sqlx::{
-    AssertSqlSafe, ColumnIndex, Connection, Database, Decode, Encode, Executor, IntoArguments, Row, Transaction, Type,
+    AssertSqlSafe, ColumnIndex, Connection, Database, Decode, Encode, Executor, IntoArguments, Row,
+    Transaction, Type,
 };
 use sqlx_0_9 as sqlx;
 

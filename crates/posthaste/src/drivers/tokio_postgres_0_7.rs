@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::join;
-use tokio_postgres_0_7 as tokio_postgres;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, GenericClient, Row, Statement, Transaction};
+use tokio_postgres_0_7 as tokio_postgres;
 
 use crate::error::Error;
 use crate::outbox::{
@@ -225,6 +225,7 @@ impl<'a> Params<'a> {
         self.0.iter().map(|param| Self::get(param).0).collect()
     }
 
+    #[cfg(feature = "deadpool-postgres-0_14")]
     pub(super) fn types(&'a self) -> Vec<Type> {
         self.0.iter().map(|param| Self::get(param).1).collect()
     }

@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::message::Message;
 
 /// How many messages and how many bytes one statement takes.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct ChunkLimits {
     pub(super) messages: usize,
     pub(super) bytes: usize,
@@ -37,7 +38,9 @@ fn size(message: &Message) -> usize {
 /// Finds ids and keys that occur twice in a batch, as the table would.
 pub(super) fn check_duplicates(messages: &[Message]) -> Result<(), Error> {
     let mut keys = BTreeSet::new();
-    for (n, key) in messages.iter().enumerate().filter_map(|(n, message)| Some((n, message.idempotency_key_str()?))) {
+    for (n, key) in
+        messages.iter().enumerate().filter_map(|(n, message)| Some((n, message.idempotency_key_str()?)))
+    {
         if !keys.insert(key) {
             return Err(at(n, duplicate_key(Some(key))));
         }

@@ -72,11 +72,6 @@ impl DriverError {
 /// An error that is none of the driver's.
 impl From<Error> for DriverError {
     fn from(error: Error) -> Self {
-        Self {
-            code: ErrorCode::Unknown,
-            said: String::new(),
-            constraint: None,
-            cause: Cause::Ours(error),
-        }
+        Self { code: ErrorCode::Unknown, said: String::new(), constraint: None, cause: Cause::Ours(error) }
     }
 }

@@ -65,7 +65,6 @@ impl Inbox {
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the message was noted in the transaction: roll that back.
-    #[expect(clippy::needless_pass_by_value, reason = "so that ids of any type can be given as they are")]
     pub fn first_time<'a, T>(
         &'a self,
         tx: T,

@@ -23,9 +23,8 @@ pub use postgres::{PostgresTable, literal, postgres_error, quote};
 pub(crate) use script::Memory;
 pub use script::{Answer, Progress, Script, Step, Value, Work};
 pub use sqlite::{SQLITE_SCHEMA, SqliteTable, sqlite_code, sqlite_error};
-pub(crate) use trace::TRACEPARENT;
 #[cfg(feature = "opentelemetry-0_33")]
-pub(crate) use trace::TRACESTATE;
+pub(crate) use trace::{TRACEPARENT, TRACESTATE};
 pub use transaction::{Dialect, OutboxTransaction, Pending};
 
 use self::script::Io;
@@ -267,7 +266,7 @@ impl Statements {
 
 fn get_or_make<S>(cell: &OnceLock<S>, make: impl FnOnce() -> Result<S, Error>) -> Result<&S, Error> {
     match cell.get() {
-        Some(made) => Ok(made),
-        None => make().map(|made| cell.get_or_init(|| made)),
+        Some(statements) => Ok(statements),
+        None => make().map(|statements| cell.get_or_init(|| statements)),
     }
 }

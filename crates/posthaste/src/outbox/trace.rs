@@ -12,6 +12,7 @@ pub(crate) struct TraceContext {
 }
 
 pub(crate) const TRACEPARENT: &str = "traceparent";
+#[cfg(any(test, feature = "opentelemetry-0_33"))]
 pub(crate) const TRACESTATE: &str = "tracestate";
 
 impl TraceContext {
@@ -56,9 +57,8 @@ mod tests {
 
     #[test]
     fn what_the_message_says_itself_stands() {
-        let trace = TraceContext {
-            headers: vec![(TRACEPARENT, "00-1".to_owned()), (TRACESTATE, "a=b".to_owned())],
-        };
+        let trace =
+            TraceContext { headers: vec![(TRACEPARENT, "00-1".to_owned()), (TRACESTATE, "a=b".to_owned())] };
         let message = Message::new("e").header("tenant", "acme");
         let headers: Vec<_> = trace.add_to(&message).keys().cloned().collect();
         assert_eq!(headers, ["tenant", "traceparent", "tracestate"]);

@@ -20,7 +20,7 @@ use crate::error::Error;
 /// | diesel-async 0.9 | `diesel-async-0_9` | `posthaste::diesel_async_0_9::InTransaction(&mut connection)`, likewise |
 /// | tokio-postgres 0.7 | `tokio-postgres-0_7` | `&tokio_postgres::Transaction<'_>` (or `&mut`) |
 /// | deadpool-postgres 0.14 | `deadpool-postgres-0_14` | `&deadpool_postgres::Transaction<'_>` (or `&mut`) |
-/// | mysql_async 0.37 | `mysql_async-0_37` | `&mut mysql_async::Transaction<'_>` |
+/// | `mysql_async` 0.37 | `mysql_async-0_37` | `&mut mysql_async::Transaction<'_>` |
 /// | rusqlite 0.39 to 0.43 | `rusqlite` | `&rusqlite::Transaction<'_>`, `&rusqlite::Savepoint<'_>` (or `&mut`) |
 ///
 /// Where a function got a `&mut Transaction`, `&mut tx` works as well: there is no need to write `&mut *tx`.
@@ -62,6 +62,7 @@ pub enum Dialect {
 }
 
 /// So that `&mut tx` works where `tx` is a `&mut Transaction` already.
+#[expect(clippy::mut_mut, reason = "that is what it is for")]
 impl<'t, T> OutboxTransaction for &'t mut &mut T
 where
     T: ?Sized,

@@ -25,7 +25,9 @@ fn describe_number(number: u16, said: &str, grants: &str) -> (ErrorKind, String)
     use ErrorKind as Kind;
     let text = |text: &str| text.to_owned();
     match number {
-        1213 => (Kind::Conflict, text("the transaction lost against another one; run it again from its start")),
+        1213 => {
+            (Kind::Conflict, text("the transaction lost against another one; run it again from its start"))
+        }
         1205 => (Kind::Unavailable, text("a lock was not to be had in time")),
         1290 | 1792 | 1836 => {
             (Kind::ReadOnly, text("the server takes no writes now; it may have become a replica"))
@@ -44,7 +46,9 @@ fn describe_number(number: u16, said: &str, grants: &str) -> (ErrorKind, String)
         1153 | 1301 => {
             (Kind::PayloadTooLarge, text("the message is larger than the server's max_allowed_packet"))
         }
-        3140 | 3141 | 3819 | 4025 | 1406 => (Kind::InvalidMessage, format!("a value breaks a rule of the table ({said})")),
+        3140 | 3141 | 3819 | 4025 | 1406 => {
+            (Kind::InvalidMessage, format!("a value breaks a rule of the table ({said})"))
+        }
         1317 | 1969 | 3024 => (Kind::Unavailable, text("it took longer than the time limit")),
         1040 | 1203 | 1226 => (Kind::Unavailable, text("the server has no connection left")),
         1021 | 1114 => (Kind::Unavailable, text("the server's disk is full")),
@@ -63,7 +67,9 @@ fn describe_state(state: &str, said: &str) -> (ErrorKind, String) {
         "25006" => describe_number(1792, said, ""),
         "70100" => describe_number(1317, said, ""),
         "28000" => describe_number(1045, said, ""),
-        state if state.starts_with("08") => (Kind::Unavailable, format!("the server cannot be used now ({said})")),
+        state if state.starts_with("08") => {
+            (Kind::Unavailable, format!("the server cannot be used now ({said})"))
+        }
         state => (Kind::Database, format!("the server reported an error (SQLSTATE {state}: {said})")),
     }
 }

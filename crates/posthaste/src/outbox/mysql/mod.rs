@@ -122,7 +122,12 @@ impl Sql {
         inserted.map(drop).map_err(|error| self.refused(error, || duplicate_id(None)))
     }
 
-    pub(super) async fn first_time<'a>(&self, io: &Io<'a>, consumer: &'a str, id: &str) -> Result<bool, Error> {
+    pub(super) async fn first_time<'a>(
+        &self,
+        io: &Io<'a>,
+        consumer: &'a str,
+        id: &str,
+    ) -> Result<bool, Error> {
         let values = vec![Value::text(consumer), Value::text(id.to_owned())];
         match io.run(Step::new(&self.first_time, values, &[])).await {
             Ok(_) => Ok(true),
@@ -208,8 +213,8 @@ mod tests {
     #[test]
     fn a_row_has_as_many_values_as_placeholders() {
         let sql = Sql::new("outbox").unwrap();
-        let mut values = Vec::new();
-        push(&mut values, &Message::new("e"), &TraceContext::default(), 0).unwrap();
+        let (message, mut values) = (Message::new("e"), Vec::new());
+        push(&mut values, &message, &TraceContext::default(), 0).unwrap();
         assert_eq!(values.len(), VALUES);
         assert_eq!(sql.enqueue.matches('?').count(), VALUES);
         assert_eq!(rows(&sql.insert, &sql.row, 3).matches('?').count(), 3 * VALUES);

@@ -87,7 +87,8 @@ mod tests {
 
     #[test]
     fn names_are_checked_and_quoted() {
-        let fill = |name: &str| MySqlTable::parse(name).unwrap().fill("-- why\nSELECT {outbox}, {outbox_key}");
+        let fill =
+            |name: &str| MySqlTable::parse(name).unwrap().fill("-- why\nSELECT {outbox}, {outbox_key}");
         assert_eq!(fill("outbox"), "SELECT `outbox`, `outbox_key`");
         assert_eq!(fill("shop.o`{outbox}"), "SELECT `shop`.`o``{outbox}`, `shop`.`o``{outbox}_key`");
         for bad in ["", ".", "a.", ".a", "a.b.c", "a\0", "a ", &"x".repeat(54)] {

@@ -18,8 +18,19 @@ pub(super) fn values<'a>(messages: &'a [Message], trace: &TraceContext) -> Resul
     let mut payloads = Vec::with_capacity(
         messages.iter().map(|message| message.payload_bytes().map_or(0, bytes::Bytes::len)).sum(),
     );
-    let [ids, event_types, aggregate_types, aggregate_ids, content_types, headers, delays, at, keys, starts, lengths] =
-        &mut columns;
+    let [
+        ids,
+        event_types,
+        aggregate_types,
+        aggregate_ids,
+        content_types,
+        headers,
+        delays,
+        at,
+        keys,
+        starts,
+        lengths,
+    ] = &mut columns;
     for message in messages {
         let (delay, due_at) = due(message.due());
         ids.number(message.id());
@@ -35,11 +46,32 @@ pub(super) fn values<'a>(messages: &'a [Message], trace: &TraceContext) -> Resul
         lengths.optional(message.payload_bytes().map(bytes::Bytes::len));
         payloads.extend_from_slice(message.payload_bytes().map_or(&[], |payload| &payload[..]));
     }
-    let [ids, event_types, aggregate_types, aggregate_ids, content_types, headers, delays, at, keys, starts, lengths] =
-        columns.map(|array| Value::text(array.finish()));
+    let [
+        ids,
+        event_types,
+        aggregate_types,
+        aggregate_ids,
+        content_types,
+        headers,
+        delays,
+        at,
+        keys,
+        starts,
+        lengths,
+    ] = columns.map(|array| Value::text(array.finish()));
     let payloads = Value::Bytes(Some(Cow::Owned(payloads)));
     Ok(vec![
-        ids, event_types, aggregate_types, aggregate_ids, payloads, content_types, headers, delays, at, keys, starts,
+        ids,
+        event_types,
+        aggregate_types,
+        aggregate_ids,
+        payloads,
+        content_types,
+        headers,
+        delays,
+        at,
+        keys,
+        starts,
         lengths,
     ])
 }

@@ -40,10 +40,9 @@ fn describe_state(code: &str, said: &str, constraint: Option<&str>, grants: &str
         }
         "25P02" => (Kind::Database, text("an earlier statement of this transaction failed; roll it back")),
         "25P01" => (Kind::InvalidInput, text("no transaction is open on this connection; begin one first")),
-        "23514" => (
-            Kind::InvalidMessage,
-            format!("a value breaks {}", constraint.unwrap_or("a rule of the table")),
-        ),
+        "23514" => {
+            (Kind::InvalidMessage, format!("a value breaks {}", constraint.unwrap_or("a rule of the table")))
+        }
         "57014" => (Kind::Unavailable, text("it took longer than the time limit")),
         "55P03" => (Kind::Unavailable, text("a lock was not to be had in time")),
         "53300" => (Kind::Unavailable, text("the server has no connection left")),

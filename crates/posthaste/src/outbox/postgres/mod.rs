@@ -103,7 +103,12 @@ impl Sql {
         self.plain(io, RELEASE).await
     }
 
-    pub(super) async fn first_time<'a>(&self, io: &Io<'a>, consumer: &'a str, id: &str) -> Result<bool, Error> {
+    pub(super) async fn first_time<'a>(
+        &self,
+        io: &Io<'a>,
+        consumer: &'a str,
+        id: &str,
+    ) -> Result<bool, Error> {
         let values = vec![Value::text(consumer), Value::text(id.to_owned())];
         let answer = io.run(Step::new(&self.first_time, values, &["first_time"])).await;
         let grants = || format!("INSERT on {}", self.table.qualified("inbox"));

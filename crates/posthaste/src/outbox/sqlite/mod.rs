@@ -89,7 +89,8 @@ impl Sql {
         id: &str,
         now: SystemTime,
     ) -> Result<bool, Error> {
-        let values = vec![Value::text(consumer), Value::text(id.to_owned()), Value::Integer(Some(millis(now)))];
+        let values =
+            vec![Value::text(consumer), Value::text(id.to_owned()), Value::Integer(Some(millis(now)))];
         match io.run(Step::new(&self.first_time, values, &["first_time"])).await {
             Ok(answer) => Ok(answer.row.is_some()),
             Err(error) => Err(self.explain(io, "noting a message", error).await),
