@@ -3,7 +3,6 @@
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr, Statement};
 use sea_orm_1 as sea_orm;
 
-use super::run::other_database;
 use super::sqlx_0_8::describe;
 use crate::outbox::{
     Answer, Dialect, DriverError, ErrorCode, OutboxTransaction, Pending, Progress, Step, Value, Work,
@@ -21,7 +20,7 @@ impl OutboxTransaction for &DatabaseTransaction {
     {
         Box::pin(async move {
             let backend = self.get_database_backend();
-            let dialect = dialect(backend).ok_or_else(|| other_database(&format!("{backend:?}")))?;
+            let dialect = dialect(backend);
             let mut script = work.begin(dialect);
             loop {
                 match script.next() {
@@ -50,12 +49,11 @@ impl OutboxTransaction for &mut DatabaseTransaction {
     }
 }
 
-fn dialect(backend: DbBackend) -> Option<Dialect> {
+fn dialect(backend: DbBackend) -> Dialect {
     match backend {
-        DbBackend::Postgres => Some(Dialect::Postgres),
-        DbBackend::MySql => Some(Dialect::MySql),
-        DbBackend::Sqlite => Some(Dialect::Sqlite),
-        _ => None,
+        DbBackend::Postgres => Dialect::Postgres,
+        DbBackend::MySql => Dialect::MySql,
+        DbBackend::Sqlite => Dialect::Sqlite,
     }
 }
 

@@ -5,7 +5,7 @@ use posthaste::ErrorKind;
 use tokio::sync::OnceCell;
 
 use crate::database::{Database, Kind as Of};
-use crate::scenarios::{Driver, End, Op, Said, poll_times, run_op, tests};
+use crate::scenarios::{Driver, End, Op, Said, poll_times, run_op, spoils_the_connection, tests};
 
 #[derive(Default)]
 struct SeaOrm(OnceCell<DatabaseConnection>);
@@ -22,7 +22,14 @@ impl Driver for SeaOrm {
             options.max_connections(1);
             ::sea_orm::Database::connect(options).await.unwrap()
         };
-        let tx = self.0.get_or_init(connect).await.begin().await.unwrap();
+        let own;
+        let pool = if spoils_the_connection(database, ops) {
+            own = connect().await;
+            &own
+        } else {
+            self.0.get_or_init(connect).await
+        };
+        let tx = pool.begin().await.unwrap();
         let said = Box::pin(apply(database, &tx, ops)).await;
         match end {
             End::Commit => tx.commit().await.unwrap(),

@@ -7,7 +7,7 @@ use posthaste::{ErrorKind, Message};
 use tokio::sync::OnceCell;
 
 use crate::database::Database;
-use crate::scenarios::{Driver, End, Op, Said, poll_times, run_op, tests};
+use crate::scenarios::{Driver, End, Op, Said, poll_times, run_op, spoils_the_connection, tests};
 
 struct Sqlx<DB: Sql>(OnceCell<Pool<DB>>);
 
@@ -27,7 +27,13 @@ where
     for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
 {
     async fn run(&self, database: &Database, ops: &[Op], end: End) -> Vec<Said> {
-        let pool = self.0.get_or_init(|| connect(&database.url)).await;
+        let own;
+        let pool = if spoils_the_connection(database, ops) {
+            own = connect(&database.url).await;
+            &own
+        } else {
+            self.0.get_or_init(|| connect(&database.url)).await
+        };
         let mut tx = pool.begin().await.unwrap();
         let said = Box::pin(apply(database, &mut tx, ops)).await;
         match end {
