@@ -1,4 +1,4 @@
-//! mysql_async 0.37.
+//! `mysql_async` 0.37.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Params, Transaction};

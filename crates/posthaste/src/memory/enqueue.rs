@@ -273,6 +273,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_service_can_be_handed_its_transactions() {
+        let store = MemoryStore::new(4);
+        let (outbox, inbox) = (store.outbox("outbox").unwrap(), crate::Inbox::new("outbox").unwrap());
+        let keyed = || Message::new("keyed").idempotency_key("key");
+        let mut tx = store.begin();
+        outbox.enqueue(&mut tx, &Message::new("one")).await.unwrap();
+        outbox.enqueue_all(&mut tx, &[keyed(), Message::new("all")]).await.unwrap();
+        let error = outbox.enqueue(&mut tx, &keyed()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DuplicateKey);
+        let error = outbox.enqueue_all(&mut tx, &[Message::new("lost"), Message::new("")]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidMessage);
+        assert!(error.to_string().starts_with("message 1 "), "{error}");
+        assert!(inbox.first_time(&mut tx, "c", 1).await.unwrap());
+        assert!(!inbox.first_time(&mut tx, "c", 1).await.unwrap());
+        let mut other = store.begin();
+        assert_eq!(inbox.first_time(&mut other, "c", 1).await.unwrap_err().kind(), ErrorKind::Conflict);
+        tx.commit();
+        assert!(!inbox.first_time(&mut other, "c", 1).await.unwrap());
+        assert!(inbox.first_time(&mut other, "d", 1).await.unwrap());
+        drop(other);
+        assert!(inbox.first_time(&mut store.begin(), "d", 1).await.unwrap(), "it was rolled back");
+        let types: Vec<_> = store.messages().into_iter().map(|message| message.info.event_type).collect();
+        assert_eq!(types, ["one", "keyed", "all"]);
+    }
+
+    #[tokio::test]
     async fn a_commit_wakes_a_relay() {
         let store = MemoryStore::new(1);
         let mut transaction = store.begin();

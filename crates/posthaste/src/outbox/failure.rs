@@ -52,10 +52,15 @@ impl DriverError {
         &self.code
     }
 
-    pub(super) fn sql_state(&self) -> Option<&str> {
+    /// Whether a row was refused by a unique index.
+    pub(super) fn is_duplicate(&self) -> bool {
         match &self.code {
-            ErrorCode::SqlState(state) => Some(state),
-            _ => None,
+            ErrorCode::MySql(number) => *number == 1062,
+            // Also what adapters of drivers that know no more say of a duplicate.
+            ErrorCode::SqlState(state) => state == "23505",
+            // PRIMARYKEY, UNIQUE
+            ErrorCode::Sqlite(code) => matches!(code, 1555 | 2067),
+            ErrorCode::Connection | ErrorCode::Unknown => false,
         }
     }
 

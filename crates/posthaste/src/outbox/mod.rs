@@ -152,8 +152,8 @@ impl Outbox {
     }
 
     /// Enqueues messages in the order given: all, or on an error that leaves the transaction usable none. All are
-    /// checked before the first is sent. Many go in one statement (5,000 on PostgreSQL, 500 on MySQL; fewer where they are
-    /// large), so that 100,000 can be given at once; on SQLite, each is a statement.
+    /// checked before the first is sent. Many go in one statement (5,000 on PostgreSQL, 500 on MySQL; 50 on SQLite; fewer
+    /// where they are large), so that 100,000 can be given at once.
     ///
     /// # Errors
     /// As [`enqueue`](Self::enqueue).

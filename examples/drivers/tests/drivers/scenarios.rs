@@ -164,6 +164,8 @@ pub async fn duplicates_leave_the_transaction_usable(driver: impl Driver, kind: 
     let keyed = |event_type: &str| message(event_type).idempotency_key("key");
     let first = keyed("first");
     driver.run(&database, &[Op::Enqueue(first.clone())], End::Commit).await;
+    let mut hundred: Vec<_> = (0..100).map(|_| message("lost")).collect();
+    hundred[70] = message("same id").with_id(first.id());
     let other_key = message("other").idempotency_key("other key");
     let ops = [
         Op::Order(1),
@@ -173,6 +175,7 @@ pub async fn duplicates_leave_the_transaction_usable(driver: impl Driver, kind: 
         Op::EnqueueAll(vec![message("lost"), keyed("again")]),
         Op::EnqueueAll(vec![message("lost"), message("same id").with_id(first.id()), other_key.clone()]),
         Op::EnqueueAll(vec![message("lost"), Message::new("")]),
+        Op::EnqueueAll(hundred),
         // Its key is free, although one with a used id was refused.
         Op::Enqueue(other_key),
         Op::EnqueueAll(vec![message("x"), message("y").idempotency_key("y")]),
@@ -186,6 +189,7 @@ pub async fn duplicates_leave_the_transaction_usable(driver: impl Driver, kind: 
         Err(DuplicateKey),
         Err(DuplicateId),
         Err(InvalidMessage),
+        Err(DuplicateId),
         Ok(1),
         Ok(2),
     ];

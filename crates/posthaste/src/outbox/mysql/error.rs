@@ -73,13 +73,3 @@ fn describe_state(state: &str, said: &str) -> (ErrorKind, String) {
         state => (Kind::Database, format!("the server reported an error (SQLSTATE {state}: {said})")),
     }
 }
-
-impl DriverError {
-    /// Whether a row was refused by a unique index.
-    pub(super) fn is_duplicate(&self) -> bool {
-        self.code == ErrorCode::MySql(1062) || self.sql_state() == Some(UNIQUE_VIOLATION)
-    }
-}
-
-/// What adapters of drivers that know no more say of a duplicate.
-const UNIQUE_VIOLATION: &str = "23505";

@@ -24,11 +24,17 @@ const SAVEPOINT: &str = "SAVEPOINT posthaste_enqueue";
 const ROLL_BACK: &str = "ROLLBACK TO SAVEPOINT posthaste_enqueue";
 const RELEASE: &str = "RELEASE SAVEPOINT posthaste_enqueue";
 
+/// How many messages go in one statement: few enough to stay far from the limit of 32,766 values, and enough that what
+/// a statement costs by itself (with sqlx, going to another thread and back) does not count.
+const ROWS: usize = 50;
+const ROW: &str = ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
 /// The statements, for one table.
 #[derive(Debug)]
 pub(super) struct Sql {
     table: SqliteTable,
     enqueue: Arc<str>,
+    enqueue_all: Arc<str>,
     enqueue_key: Arc<str>,
     first_time: Arc<str>,
     version: Arc<str>,
@@ -41,6 +47,7 @@ impl Sql {
         let fill = |template: &str| table.fill(template).into();
         Ok(Self {
             enqueue: fill(include_str!("enqueue.sql")),
+            enqueue_all: (table.fill(include_str!("enqueue_all.sql")) + &ROW.repeat(ROWS - 1)).into(),
             enqueue_key: fill(include_str!("enqueue_key.sql")),
             first_time: fill(include_str!("first_time.sql")),
             version: fill(include_str!("version.sql")),
@@ -73,13 +80,38 @@ impl Sql {
     ) -> Result<(), Error> {
         check_duplicates(messages)?;
         self.plain(io, SAVEPOINT).await?;
-        for (index, message) in messages.iter().enumerate() {
-            let inserted = self.insert(io, message, trace, now).await;
+        for (chunk, first) in messages.chunks(ROWS).zip((0..).step_by(ROWS)) {
+            let inserted = self.insert_chunk(io, chunk, first, trace, now).await;
             if inserted.is_err() {
-                return self.end(io, inserted.map_err(|error| at(index, error))).await;
+                return self.end(io, inserted).await;
             }
         }
         self.end(io, Ok(())).await
+    }
+
+    /// Inserts messages in one statement, if there are enough and none has an idempotency key; or else, and where one is
+    /// refused, one by one.
+    async fn insert_chunk<'a>(
+        &'a self,
+        io: &Io<'a>,
+        messages: &'a [Message],
+        first: usize,
+        trace: &TraceContext,
+        now: SystemTime,
+    ) -> Result<(), Error> {
+        if messages.len() == ROWS && messages.iter().all(|message| message.idempotency_key_str().is_none()) {
+            let step = Step::new(&self.enqueue_all, rows(messages, trace, now)?, &[]);
+            match io.run(step).await {
+                Ok(_) => return Ok(()),
+                // Nothing of them is there; one by one it is seen which it was.
+                Err(error) if error.is_duplicate() => {}
+                Err(error) => return Err(self.explain(io, "enqueueing", error).await),
+            }
+        }
+        for (index, message) in messages.iter().enumerate() {
+            self.insert(io, message, trace, now).await.map_err(|error| at(first + index, error))?;
+        }
+        Ok(())
     }
 
     pub(super) async fn first_time<'a>(
@@ -216,6 +248,23 @@ fn values<'a>(message: &'a Message, trace: &TraceContext, now: SystemTime) -> Re
     ])
 }
 
+/// The values of `enqueue_all.sql` and its rows.
+fn rows<'a>(messages: &'a [Message], trace: &TraceContext, now: SystemTime) -> Result<Vec<Value<'a>>, Error> {
+    let mut rows = Vec::with_capacity(messages.len() * 11 + 1);
+    rows.push(Value::Integer(Some(SQLITE_SCHEMA)));
+    for message in messages {
+        let mut row = values(message, trace, now)?;
+        // The version stands in the first row alone, and the time in every row twice.
+        row.pop();
+        row.insert(CREATED_AT, Value::Integer(Some(millis(now))));
+        rows.append(&mut row);
+    }
+    Ok(rows)
+}
+
+/// Where `created_at` stands among the values.
+const CREATED_AT: usize = 5;
+
 /// Until when a message is held back, in milliseconds; `None` if it is not, as one whose time has come.
 fn held_back_until(due: Due, now: SystemTime) -> Option<i64> {
     match due {
@@ -238,6 +287,13 @@ fn deadline(at: SystemTime) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_rows_have_as_many_values_as_placeholders() {
+        let messages: Vec<_> = (0..ROWS).map(|_| Message::new("e")).collect();
+        let values = rows(&messages, &TraceContext::default(), UNIX_EPOCH).unwrap();
+        assert_eq!(Sql::new("outbox").unwrap().enqueue_all.matches('?').count(), values.len());
+    }
 
     #[test]
     fn delays_are_rounded_up() {
