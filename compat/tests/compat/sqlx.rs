@@ -72,7 +72,11 @@ where
             Op::Nested(ops, commit) => {
                 let mut inner = tx.begin().await.unwrap();
                 Box::pin(apply(database, &mut inner, ops)).await;
-                if *commit { inner.commit().await.unwrap() } else { inner.rollback().await.unwrap() }
+                if *commit {
+                    inner.commit().await.unwrap()
+                } else {
+                    inner.rollback().await.unwrap()
+                }
                 Ok(0)
             }
             Op::Cancel(message, polls) => {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use opentelemetry_0_33 as opentelemetry;
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
+use opentelemetry_0_33 as opentelemetry;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
@@ -58,7 +58,8 @@ fn context_of(headers: &BTreeMap<String, String>) -> Option<SpanContext> {
     if ![version, trace, span, flags].into_iter().all(is_hex) {
         return None;
     }
-    let state = headers.get(TRACESTATE).and_then(|state| state.parse::<TraceState>().ok()).unwrap_or_default();
+    let state =
+        headers.get(TRACESTATE).and_then(|state| state.parse::<TraceState>().ok()).unwrap_or_default();
     let flags = TraceFlags::new(u8::from_str_radix(flags, 16).ok()?) & TraceFlags::SAMPLED;
     let (trace, span) = (TraceId::from_hex(trace).ok()?, SpanId::from_hex(span).ok()?);
     Some(SpanContext::new(trace, span, flags, true, state)).filter(SpanContext::is_valid)

@@ -55,7 +55,8 @@ async fn the_trace_goes_along_and_the_publish_is_linked_to_it() {
     for record in records {
         let traceparent = record.headers.get("traceparent").map(String::as_str);
         let id = record.id.to_string();
-        let of_record = |span: &&SpanData| span.attributes.iter().any(|attribute| attribute.value.as_str() == id);
+        let of_record =
+            |span: &&SpanData| span.attributes.iter().any(|attribute| attribute.value.as_str() == id);
         let span = publishes.iter().find(of_record).unwrap();
         let linked: Vec<_> = span.links.iter().map(|link| link.span_context.trace_id()).collect();
         match record.event_type.as_str() {

@@ -11,7 +11,8 @@ use tokio::net::TcpListener;
 async fn main() -> Result<(), BoxError> {
     let url = std::env::var("DATABASE_URL")?;
     let listener = TcpListener::bind("127.0.0.1:8080").await?;
-    let print = |record: std::sync::Arc<posthaste::Record>| println!("{} {}", record.event_type, record.message_id());
+    let print =
+        |record: std::sync::Arc<posthaste::Record>| println!("{} {}", record.event_type, record.message_id());
     let shutdown = async {
         let _ = tokio::signal::ctrl_c().await;
     };

@@ -52,8 +52,8 @@ async fn an_order_is_published_once() {
             .map(|body| post(port, body))
     });
     assert_eq!(requests.await.unwrap(), ["HTTP/1.1 201 Created", "HTTP/1.1 200 OK", "HTTP/1.1 201 Created"]);
-    let mut keys = [publishes.recv().await.unwrap(), publishes.recv().await.unwrap()]
-        .map(|record| record.message_id());
+    let mut keys =
+        [publishes.recv().await.unwrap(), publishes.recv().await.unwrap()].map(|record| record.message_id());
     keys.sort_unstable();
     assert_eq!(keys, ["order 7", "order 8"]);
 

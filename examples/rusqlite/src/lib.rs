@@ -39,7 +39,9 @@ impl Shop {
 
         let mut connection = Connection::open(path)?;
         fair_busy_timeout(&mut connection, std::time::Duration::from_secs(5))?;
-        connection.execute_batch("CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, total TEXT NOT NULL)")?;
+        connection.execute_batch(
+            "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, total TEXT NOT NULL)",
+        )?;
         Ok(Self { connection, outbox, handle, relay })
     }
 

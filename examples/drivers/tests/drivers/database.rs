@@ -131,8 +131,12 @@ impl Database {
     /// The event types of what was committed, in their order; and how many orders were.
     pub async fn committed(&self) -> (Vec<String>, i64) {
         let (messages, orders) = match self.kind {
-            Kind::Postgres => (format!("SELECT event_type FROM {}.outbox ORDER BY seq", self.name), self.orders()),
-            Kind::MySql => ("SELECT event_type FROM outbox ORDER BY created_at, id".to_owned(), self.orders()),
+            Kind::Postgres => {
+                (format!("SELECT event_type FROM {}.outbox ORDER BY seq", self.name), self.orders())
+            }
+            Kind::MySql => {
+                ("SELECT event_type FROM outbox ORDER BY created_at, id".to_owned(), self.orders())
+            }
             Kind::Sqlite => ("SELECT event_type FROM outbox ORDER BY seq".to_owned(), self.orders()),
         };
         (self.texts(&messages).await, self.number(&format!("SELECT count(*) FROM {orders}")).await)

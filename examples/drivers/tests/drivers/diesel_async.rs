@@ -39,36 +39,37 @@ macro_rules! driver {
             ops: &'a [Op],
         ) -> BoxFuture<'a, Vec<Said>> {
             Box::pin(async move {
-            let mut said = Vec::new();
-            for op in ops {
-                said.push(match op {
-                    Op::Order(id) => {
-                        let sql = format!("INSERT INTO {} (id) VALUES ({id})", database.orders());
-                        connection.batch_execute(&sql).await.map(|()| 0).map_err(|_| ErrorKind::Database)
-                    }
-                    Op::Sql(sql) => {
-                        connection.batch_execute(sql).await.map(|()| 0).map_err(|_| ErrorKind::Database)
-                    }
-                    Op::Elsewhere(message) => {
-                        database.commit_elsewhere(message).await;
-                        Ok(0)
-                    }
-                    Op::Nested(ops, commit) => {
-                        let _: QueryResult<()> = connection.transaction(async |connection| {
-                            $apply(database, connection, ops).await;
-                            if *commit { Ok(()) } else { Err(DieselError::RollbackTransaction) }
-                        })
-                        .await;
-                        Ok(0)
-                    }
-                    Op::Cancel(message, polls) => {
-                        let enqueue = database.outbox.enqueue(InTransaction(connection), message);
-                        Ok(usize::from(poll_times(enqueue, *polls).await))
-                    }
-                    op => run_op!(database, op, InTransaction(connection), await),
-                });
-            }
-            said
+                let mut said = Vec::new();
+                for op in ops {
+                    said.push(match op {
+                        Op::Order(id) => {
+                            let sql = format!("INSERT INTO {} (id) VALUES ({id})", database.orders());
+                            connection.batch_execute(&sql).await.map(|()| 0).map_err(|_| ErrorKind::Database)
+                        }
+                        Op::Sql(sql) => {
+                            connection.batch_execute(sql).await.map(|()| 0).map_err(|_| ErrorKind::Database)
+                        }
+                        Op::Elsewhere(message) => {
+                            database.commit_elsewhere(message).await;
+                            Ok(0)
+                        }
+                        Op::Nested(ops, commit) => {
+                            let _: QueryResult<()> = connection
+                                .transaction(async |connection| {
+                                    $apply(database, connection, ops).await;
+                                    if *commit { Ok(()) } else { Err(DieselError::RollbackTransaction) }
+                                })
+                                .await;
+                            Ok(0)
+                        }
+                        Op::Cancel(message, polls) => {
+                            let enqueue = database.outbox.enqueue(InTransaction(connection), message);
+                            Ok(usize::from(poll_times(enqueue, *polls).await))
+                        }
+                        op => run_op!(database, op, InTransaction(connection), await),
+                    });
+                }
+                said
             })
         }
     };
@@ -81,7 +82,8 @@ driver!(Mysql, AsyncMysqlConnection, apply_mysql);
 async fn a_connection_that_is_in_no_transaction_is_refused() {
     let database = Database::new(crate::database::Kind::Postgres).await;
     let mut connection = AsyncPgConnection::establish(&database.url).await.unwrap();
-    let error = database.outbox.enqueue(InTransaction(&mut connection), &Message::new("a")).await.unwrap_err();
+    let error =
+        database.outbox.enqueue(InTransaction(&mut connection), &Message::new("a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(database.committed().await.0.is_empty());
 }

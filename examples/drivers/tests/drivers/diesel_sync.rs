@@ -41,7 +41,9 @@ macro_rules! driver {
                         let sql = format!("INSERT INTO {} (id) VALUES ({id})", database.orders());
                         connection.batch_execute(&sql).map(|()| 0).map_err(|_| ErrorKind::Database)
                     }
-                    Op::Sql(sql) => connection.batch_execute(sql).map(|()| 0).map_err(|_| ErrorKind::Database),
+                    Op::Sql(sql) => {
+                        connection.batch_execute(sql).map(|()| 0).map_err(|_| ErrorKind::Database)
+                    }
                     Op::Elsewhere(message) => {
                         tokio::runtime::Handle::current().block_on(database.commit_elsewhere(message));
                         Ok(0)

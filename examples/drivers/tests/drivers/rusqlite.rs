@@ -24,7 +24,11 @@ impl Driver for Rusqlite {
                 for op in ops {
                     one::<Savepoint<'_>>(database, &inner, op).unwrap();
                 }
-                if commit { inner.commit().unwrap() } else { inner.rollback().unwrap() }
+                if commit {
+                    inner.commit().unwrap()
+                } else {
+                    inner.rollback().unwrap()
+                }
                 Ok(0)
             };
             said.push(match op {
@@ -50,7 +54,8 @@ fn one<'t, T>(database: &'t Database, tx: &'t T, op: &'t Op) -> Said
 where
     T: Deref<Target = Connection>,
     &'t T: OutboxTransaction,
-    <&'t T as OutboxTransaction>::Outcome<'t, posthaste::Receipt>: Into<Result<posthaste::Receipt, posthaste::Error>>,
+    <&'t T as OutboxTransaction>::Outcome<'t, posthaste::Receipt>:
+        Into<Result<posthaste::Receipt, posthaste::Error>>,
     <&'t T as OutboxTransaction>::Outcome<'t, Vec<posthaste::Receipt>>:
         Into<Result<Vec<posthaste::Receipt>, posthaste::Error>>,
     <&'t T as OutboxTransaction>::Outcome<'t, bool>: Into<Result<bool, posthaste::Error>>,

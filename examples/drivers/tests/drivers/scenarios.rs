@@ -49,12 +49,7 @@ pub fn spoils_the_connection(database: &Database, ops: &[Op]) -> bool {
 /// A driver under test.
 pub trait Driver {
     /// Runs operations in one transaction. After `Op::Panic` it panics.
-    fn run(
-        &self,
-        database: &Database,
-        ops: &[Op],
-        end: End,
-    ) -> impl Future<Output = Vec<Said>>;
+    fn run(&self, database: &Database, ops: &[Op], end: End) -> impl Future<Output = Vec<Said>>;
 }
 
 /// Runs the operations that all drivers run alike; `await` is given by those that wait.
@@ -150,8 +145,14 @@ pub async fn savepoints_count(driver: impl Driver, kind: Kind) {
     let database = Database::new(kind).await;
     let ops = [
         Op::Enqueue(message("outer")),
-        Op::Nested(vec![Op::Order(1), Op::Enqueue(message("lost")), Op::EnqueueAll(vec![message("lost")])], false),
-        Op::Nested(vec![Op::Order(2), Op::Enqueue(message("kept")), Op::EnqueueAll(vec![message("kept too")])], true),
+        Op::Nested(
+            vec![Op::Order(1), Op::Enqueue(message("lost")), Op::EnqueueAll(vec![message("lost")])],
+            false,
+        ),
+        Op::Nested(
+            vec![Op::Order(2), Op::Enqueue(message("kept")), Op::EnqueueAll(vec![message("kept too")])],
+            true,
+        ),
         Op::Enqueue(message("end")),
     ];
     driver.run(&database, &ops, End::Commit).await;
@@ -214,14 +215,29 @@ pub async fn everything_arrives_as_it_was(driver: impl Driver, kind: Kind) {
         Op::Enqueue(full(0)),
         Op::Enqueue(bare("tombstone")),
         Op::Enqueue(bare("empty").payload("")),
-        Op::EnqueueAll(vec![full(1), bare("tombstone all"), bare("empty all").payload(""), bare("NULL").payload("NULL")]),
+        Op::EnqueueAll(vec![
+            full(1),
+            bare("tombstone all"),
+            bare("empty all").payload(""),
+            bare("NULL").payload("NULL"),
+        ]),
     ];
     assert_eq!(driver.run(&database, &ops, End::Commit).await, [Ok(1), Ok(1), Ok(1), Ok(4)]);
-    let table = if kind == Kind::Postgres { format!("{}.outbox", database.name) } else { "outbox".to_owned() };
+    let table =
+        if kind == Kind::Postgres { format!("{}.outbox", database.name) } else { "outbox".to_owned() };
     let (hex, text) = match kind {
-        Kind::Postgres => ("encode(payload, 'hex')", "concat_ws('|', event_type, aggregate_type, aggregate_id, content_type, headers->>'name\"', idempotency_key)"),
-        Kind::MySql => ("lower(hex(payload))", "concat_ws('|', event_type, aggregate_type, aggregate_id, content_type, json_value(headers, '$.\"name\\\\\"\"'), idempotency_key)"),
-        Kind::Sqlite => ("lower(hex(payload))", "event_type || '|' || aggregate_type || '|' || aggregate_id || '|' || content_type || '|' || (headers ->> '$.name\"') || '|' || idempotency_key"),
+        Kind::Postgres => (
+            "encode(payload, 'hex')",
+            "concat_ws('|', event_type, aggregate_type, aggregate_id, content_type, headers->>'name\"', idempotency_key)",
+        ),
+        Kind::MySql => (
+            "lower(hex(payload))",
+            "concat_ws('|', event_type, aggregate_type, aggregate_id, content_type, json_value(headers, '$.\"name\\\\\"\"'), idempotency_key)",
+        ),
+        Kind::Sqlite => (
+            "lower(hex(payload))",
+            "event_type || '|' || aggregate_type || '|' || aggregate_id || '|' || content_type || '|' || (headers ->> '$.name\"') || '|' || idempotency_key",
+        ),
     };
     let hex_of = |payload: &[u8]| payload.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let order = if kind == Kind::MySql { "created_at, id" } else { "seq" };
@@ -300,7 +316,8 @@ pub async fn a_cancelled_enqueue_can_be_rolled_back(driver: impl Driver, kind: K
     let cancelled = message("cancelled").idempotency_key("key");
     let mut polls = 0;
     loop {
-        let said = driver.run(&database, &[Op::Order(1), Op::Cancel(cancelled.clone(), polls)], End::Drop).await;
+        let said =
+            driver.run(&database, &[Op::Order(1), Op::Cancel(cancelled.clone(), polls)], End::Drop).await;
         assert_eq!(events(&database.committed().await), (vec![], 0), "after {polls} polls");
         assert_eq!(driver.run(&database, &[Op::Sql("SELECT 1".to_owned())], End::Commit).await, [Ok(0)]);
         if said[1] == Ok(1) {

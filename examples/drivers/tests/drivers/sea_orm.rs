@@ -56,7 +56,11 @@ async fn apply(database: &Database, tx: &DatabaseTransaction, ops: &[Op]) -> Vec
             Op::Nested(ops, commit) => {
                 let inner = tx.begin().await.unwrap();
                 Box::pin(apply(database, &inner, ops)).await;
-                if *commit { inner.commit().await.unwrap() } else { inner.rollback().await.unwrap() }
+                if *commit {
+                    inner.commit().await.unwrap()
+                } else {
+                    inner.rollback().await.unwrap()
+                }
                 Ok(0)
             }
             Op::Cancel(message, polls) => {

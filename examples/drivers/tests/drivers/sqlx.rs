@@ -59,7 +59,10 @@ where
         said.push(match op {
             Op::Order(id) => {
                 let sql = format!("INSERT INTO {} (id) VALUES ({id})", database.orders());
-                tx.execute(::sqlx::raw_sql(::sqlx::AssertSqlSafe(sql))).await.map(|_| 0).map_err(|_| ErrorKind::Database)
+                tx.execute(::sqlx::raw_sql(::sqlx::AssertSqlSafe(sql)))
+                    .await
+                    .map(|_| 0)
+                    .map_err(|_| ErrorKind::Database)
             }
             Op::Sql(sql) => {
                 let sql = ::sqlx::raw_sql(::sqlx::AssertSqlSafe(sql.clone()));
@@ -72,7 +75,11 @@ where
             Op::Nested(ops, commit) => {
                 let mut inner = tx.begin().await.unwrap();
                 Box::pin(apply(database, &mut inner, ops)).await;
-                if *commit { inner.commit().await.unwrap() } else { inner.rollback().await.unwrap() }
+                if *commit {
+                    inner.commit().await.unwrap()
+                } else {
+                    inner.rollback().await.unwrap()
+                }
                 Ok(0)
             }
             Op::Cancel(message, polls) => {

@@ -49,7 +49,9 @@ impl TokioPostgres {
                     let sql = format!("INSERT INTO {} (id) VALUES ({id})", database.orders());
                     tx.execute(&sql, &[]).await.map(|_| 0).map_err(|_| posthaste::ErrorKind::Database)
                 }
-                Op::Sql(sql) => tx.batch_execute(sql).await.map(|()| 0).map_err(|_| posthaste::ErrorKind::Database),
+                Op::Sql(sql) => {
+                    tx.batch_execute(sql).await.map(|()| 0).map_err(|_| posthaste::ErrorKind::Database)
+                }
                 Op::Elsewhere(message) => {
                     database.commit_elsewhere(message).await;
                     Ok(0)
@@ -57,7 +59,11 @@ impl TokioPostgres {
                 Op::Nested(ops, commit) => {
                     let mut inner = tx.transaction().await.unwrap();
                     Box::pin(self.apply(database, prepared, &mut inner, ops)).await;
-                    if *commit { inner.commit().await.unwrap() } else { inner.rollback().await.unwrap() }
+                    if *commit {
+                        inner.commit().await.unwrap()
+                    } else {
+                        inner.rollback().await.unwrap()
+                    }
                     Ok(0)
                 }
                 Op::Cancel(message, polls) => {
