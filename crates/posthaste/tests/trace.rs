@@ -10,21 +10,21 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::layer::SubscriberExt;
 
 /// Publishes what is in a store; returns the records and the spans.
-async fn publish(store: &MemoryStore, spans: &InMemorySpanExporter) -> (Vec<Arc<Record>>, Vec<SpanData>) {
-    let published = Arc::new(Mutex::new(Vec::new()));
-    let publisher = publish_fn({
-        let published = published.clone();
+#[expect(clippy::unwrap_used, reason = "it is part of a test")]
+async fn publish(store: &MemoryStore, exporter: &InMemorySpanExporter) -> (Vec<Arc<Record>>, Vec<SpanData>) {
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let handler = publish_fn({
+        let records = records.clone();
         move |record| {
-            published.lock().unwrap().push(record);
+            records.lock().unwrap().push(record);
             async { Ok::<_, BoxError>(()) }
         }
     });
-    let relay = Relay::builder(Arc::new(store.clone())).publisher(publisher).build().unwrap();
+    let relay = Relay::builder(Arc::new(store.clone())).publisher(handler).build().unwrap();
     relay.drain().await.unwrap();
-    let spans = spans.get_finished_spans().unwrap();
-    let publishes = spans.into_iter().filter(|span| span.name == "publish").collect();
-    let published = published.lock().unwrap().clone();
-    (published, publishes)
+    let spans = exporter.get_finished_spans().unwrap();
+    let records = records.lock().unwrap().clone();
+    (records, spans.into_iter().filter(|span| span.name == "publish").collect())
 }
 
 #[tokio::test]
@@ -49,15 +49,15 @@ async fn the_trace_goes_along_and_the_publish_is_linked_to_it() {
     outbox.enqueue(&mut tx, &Message::new("outside")).await.unwrap();
     tx.commit();
 
-    let (records, publishes) = publish(&store, &exporter).await;
+    let (records, spans) = publish(&store, &exporter).await;
     let expected = format!("00-{}-{}-01", context.trace_id(), context.span_id());
-    assert_eq!(publishes.len(), 4);
+    assert_eq!(spans.len(), 4);
     for record in records {
         let traceparent = record.headers.get("traceparent").map(String::as_str);
         let id = record.id.to_string();
         let of_record =
             |span: &&SpanData| span.attributes.iter().any(|attribute| attribute.value.as_str() == id);
-        let span = publishes.iter().find(of_record).unwrap();
+        let span = spans.iter().find(of_record).unwrap();
         let linked: Vec<_> = span.links.iter().map(|link| link.span_context.trace_id()).collect();
         match record.event_type.as_str() {
             "one" | "all" => {
