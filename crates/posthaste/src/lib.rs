@@ -23,7 +23,20 @@ pub use admin::{
     Purged, RelayInfo, State, Stats,
 };
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use drivers::*;
+#[cfg(feature = "diesel-2")]
+pub use drivers::diesel_2;
+#[cfg(feature = "diesel-async-0_9")]
+pub use drivers::diesel_async_0_9;
+#[cfg(feature = "mysql_async-0_37")]
+pub use drivers::mysql_async_0_37;
+#[cfg(feature = "rusqlite")]
+pub use drivers::rusqlite;
+#[cfg(any(feature = "sqlx-0_8", feature = "sea-orm-1"))]
+pub use drivers::sqlx_0_8;
+#[cfg(any(feature = "sqlx-0_9", feature = "sea-orm-2"))]
+pub use drivers::sqlx_0_9;
+#[cfg(feature = "tokio-postgres-0_7")]
+pub use drivers::tokio_postgres_0_7;
 pub use error::{BoxError, Error, ErrorKind};
 pub use id::{IdGenerator, MessageId};
 pub use memory::{MemoryStore, MemoryTransaction};

@@ -20,7 +20,7 @@ use crate::outbox::{
 #[derive(Debug)]
 pub struct InTransaction<'t, C>(pub &'t mut C);
 
-/// A database of sqlx: [`sqlx::Postgres`], [`sqlx::MySql`], or [`sqlx::Sqlite`].
+/// A database of sqlx: `sqlx::Postgres`, `sqlx::MySql`, or `sqlx::Sqlite`.
 pub trait Backend: Database {
     #[doc(hidden)]
     fn run<'a>(
