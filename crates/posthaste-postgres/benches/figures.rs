@@ -7,6 +7,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste::tokio_postgres_0_7::Prepared;
 use posthaste::{
     BoxError, DueRecords, Lane, LeaseRequest, Message, Outcome, ReadRequest, RecordRef, Relay, RelayId,
     Retain, Scan, SettleRequest, Settlement, Store, publish_fn,
@@ -138,7 +139,7 @@ async fn enqueue_against_a_bare_insert() {
                 tokio::spawn(async move {
                     let mut client = support::client().await.unwrap();
                     let statement = client.prepare(&sql).await.unwrap();
-                    let prepared = outbox.prepare(&client).await.unwrap();
+                    let prepared = Prepared::new(&client, &outbox).await.unwrap();
                     let mut count = 0_u32;
                     while Instant::now() < until {
                         let message = Message::new("order.created").aggregate("order", producer).payload(vec![b'x'; 512]);
@@ -150,7 +151,7 @@ async fn enqueue_against_a_bare_insert() {
                         } else if way == 1 {
                             outbox.enqueue(&tx, &message).await.unwrap();
                         } else {
-                            outbox.enqueue_prepared(&tx, &prepared, &message).await.unwrap();
+                            outbox.enqueue(prepared.on(&tx), &message).await.unwrap();
                         }
                         tx.commit().await.unwrap();
                         count += 1;

@@ -1,5 +1,6 @@
 //! What the driver reports, as [`Error`]: by SQLSTATE, never by text.
 
+use posthaste::dialect::postgres_error;
 use posthaste::{Error, ErrorKind};
 use tokio_postgres::error::SqlState;
 
@@ -31,7 +32,7 @@ impl Failure {
     /// needs.
     pub(crate) fn into_error(self, doing: &str, grants: &str) -> Error {
         match self {
-            Self::Driver(error) => map(doing, grants, error),
+            Self::Driver(error) => postgres_error(doing, grants, error.into()),
             Self::TimedOut => {
                 let text = format!("{doing}: the database did not answer in time");
                 Error::new(ErrorKind::Unavailable, text)
@@ -59,67 +60,4 @@ fn breaks_connection(code: &SqlState) -> bool {
         || *code == SqlState::QUERY_CANCELED
         || *code == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
         || ["08", "26000", "57P", "58", "XX", "F0"].iter().any(|class| code.code().starts_with(class))
-}
-
-/// Maps an error of the driver.
-pub(crate) fn map(doing: &str, grants: &str, source: tokio_postgres::Error) -> Error {
-    let (kind, text) = describe(&source, grants);
-    Error::new(kind, format!("{doing}: {text}")).with_source(source)
-}
-
-fn describe(error: &tokio_postgres::Error, grants: &str) -> (ErrorKind, String) {
-    use ErrorKind as Kind;
-    let Some(server) = error.as_db_error() else {
-        return describe_without_server(error);
-    };
-    let (code, said) = (server.code(), server.message());
-    let text = |text: &str| text.to_owned();
-    match code.code() {
-        "42P01" | "3F000" => {
-            (Kind::NotMigrated, format!("a table is missing ({said}); run `posthaste migrate`"))
-        }
-        "42703" | "42883" | "42704" => (
-            Kind::NotMigrated,
-            format!("the tables are of another version ({said}); run `posthaste migrate`"),
-        ),
-        "42501" => (Kind::PermissionDenied, format!("{said}; this takes {grants}, see docs/postgres.md")),
-        "28P01" | "28000" => (Kind::PermissionDenied, format!("the server refused the user ({said})")),
-        "3D000" => (Kind::InvalidInput, format!("{said}; create it, or name another one in the URL")),
-        "25006" => (Kind::ReadOnly, text("the server takes no writes now; it may have become a standby")),
-        // A standby does not begin a transaction that is to write.
-        "0A000" => {
-            (Kind::ReadOnly, format!("the server refuses this ({said}); it may have become a standby"))
-        }
-        "40001" | "40P01" => {
-            (Kind::Conflict, text("the transaction lost against another one; run it again from its start"))
-        }
-        "25P02" => (Kind::Database, text("an earlier statement of this transaction failed; roll it back")),
-        "23514" => {
-            let rule = server.constraint().unwrap_or("a rule of the table");
-            (Kind::InvalidMessage, format!("a value breaks {rule}"))
-        }
-        "57014" => (Kind::Unavailable, text("it took longer than the time limit")),
-        "55P03" => (Kind::Unavailable, text("a lock was not to be had in time")),
-        "53300" => (Kind::Unavailable, text("the server has no connection left")),
-        "53100" => (Kind::Unavailable, text("the server's disk is full")),
-        "54000" | "53200" => (Kind::Unavailable, format!("the server is short of memory or room ({said})")),
-        code if ["08", "57P", "53", "58"].iter().any(|class| code.starts_with(class)) => {
-            (Kind::Unavailable, format!("the server cannot be used now ({said})"))
-        }
-        code => (Kind::Database, format!("the server reported an error ({code}: {said})")),
-    }
-}
-
-fn describe_without_server(error: &tokio_postgres::Error) -> (ErrorKind, String) {
-    let source = std::error::Error::source(error);
-    if error.is_closed() {
-        return (ErrorKind::Unavailable, "the connection is closed".to_owned());
-    }
-    if let Some(io) = source.and_then(|source| source.downcast_ref::<std::io::Error>()) {
-        return (ErrorKind::Unavailable, format!("the server cannot be reached ({io})"));
-    }
-    match source {
-        Some(source) => (ErrorKind::Database, format!("{error} ({source})")),
-        None => (ErrorKind::Database, error.to_string()),
-    }
 }

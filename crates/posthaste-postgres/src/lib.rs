@@ -1,13 +1,12 @@
-//! PostgreSQL for [Posthaste](posthaste): [`PostgresOutbox`] enqueues in the caller's own `tokio_postgres` transaction,
-//! [`PostgresStore`] is what a relay and an operator work with, [`PostgresInbox`] tells a consumer what it has seen.
+//! PostgreSQL for [Posthaste](posthaste): [`PostgresStore`] is what a relay and an operator work with. Producers and
+//! consumers use [`posthaste::Outbox`] and [`posthaste::Inbox`] with the driver that they have.
 //!
-//! PostgreSQL 13 and later; no extension, no superuser. The way of a message through this crate: `enqueue.rs` →
-//! `sql/enqueue.sql` → `read.rs` → `sql/fetch.sql` → the relay → `settle.rs` → `sql/settle.sql`.
+//! PostgreSQL 13 and later; no extension, no superuser. The way of a message through this crate: the core's
+//! `outbox/postgres/` → `read.rs` → `sql/fetch.sql` → the relay → `settle.rs` → `sql/settle.sql`.
 
 mod admin;
 mod connection;
 mod direct;
-mod enqueue;
 mod error;
 mod firm;
 mod inbox;
@@ -21,15 +20,12 @@ mod schema;
 mod settle;
 mod sql;
 mod store;
-mod table;
 mod target;
 mod tls;
 mod upkeep;
 mod value;
 mod wake;
 
-pub use enqueue::{PostgresOutbox, PreparedEnqueue};
-pub use inbox::PostgresInbox;
 pub use options::{Partition, PostgresOptions};
 pub use partitions::{PartitionPlan, PartitionReport};
 pub use store::PostgresStore;

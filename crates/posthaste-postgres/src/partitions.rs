@@ -13,8 +13,8 @@ use crate::connection::{Session, Use};
 use crate::error::Failure;
 use crate::options::Partition;
 use crate::store::{Inner, PostgresStore};
-use crate::table::{literal, quote};
 use crate::value::micros;
+use posthaste::dialect::{literal, quote};
 
 const DOING: &str = "looking after the partitions";
 /// How long a change may wait for its lock, and so how long it may make others wait behind it.

@@ -1,5 +1,6 @@
 //! The schema: what it is brought to, and how far it is.
 
+use posthaste::dialect::quote;
 use posthaste::{Error, ErrorKind, Migration};
 use tokio_postgres::types::Type;
 
@@ -107,7 +108,7 @@ impl Inner {
     async fn applied(&self, session: &Session) -> Result<Applied, Failure> {
         let found = self.found(session).await?;
         if !found.schema {
-            let create = format!("CREATE SCHEMA {}", crate::table::quote(self.table.schema()));
+            let create = format!("CREATE SCHEMA {}", quote(self.table.schema()));
             session.client().batch_execute(&create).await?;
         }
         self.versions(session, &found).await
@@ -115,7 +116,7 @@ impl Inner {
 
     async fn found(&self, session: &Session) -> Result<Found, Failure> {
         let names = ["", "migrations", "inbox"].map(|suffix| self.table.qualified(suffix));
-        let (schema, trigger) = (crate::table::quote(self.table.schema()), self.table.derived("call"));
+        let (schema, trigger) = (quote(self.table.schema()), self.table.derived("call"));
         let params = [
             (&names[0] as _, Type::TEXT),
             (&names[1] as _, Type::TEXT),
@@ -167,12 +168,12 @@ impl Inner {
     }
 
     fn migration_error(&self, failure: Failure) -> Error {
-        let grants = format!("CREATE on the schema {}", crate::table::quote(self.table.schema()));
+        let grants = format!("CREATE on the schema {}", quote(self.table.schema()));
         failure.into_error(DOING, &grants)
     }
 
     fn looking_error(&self, failure: Failure) -> Error {
-        let (schema, table) = (crate::table::quote(self.table.schema()), self.table.qualified("migrations"));
+        let (schema, table) = (quote(self.table.schema()), self.table.qualified("migrations"));
         failure.into_error(LOOKING, &format!("USAGE on the schema {schema} and SELECT on {table}"))
     }
 

@@ -1,6 +1,6 @@
 //! The statements, with the table's names filled in.
 
-use crate::table::TableName;
+use posthaste::dialect::PostgresTable as TableName;
 
 macro_rules! statements {
     ($($name:ident),* $(,)?) => {
@@ -26,13 +26,12 @@ macro_rules! statements {
 
 statements! {
     version, migrations,
-    enqueue, enqueue_key, enqueue_all, forget_key,
     lease_renew, lease_held, lease_give_back, lease_free, lease_take, lease_lanes, leave_lanes, leave_relay,
     fetch, payloads, given_out, holders, begin_attempt, settle, settle_processed, settle_delete,
     lock_wake, set_idle, set_wake,
     upkeep_lease, purge_processed, purge_keys, purge_relays, purge_inbox,
     list_by_id, list_dead, list_pending, show, dead, redrive, discard, stats, relays,
-    first_time, partitions_wanted, partitions_found,
+    partitions_wanted, partitions_found,
 }
 
 /// Parts that several statements share, by their placeholder: `{wanted:l}` is `wanted.sql` for the row `l`.

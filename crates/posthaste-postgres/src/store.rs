@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use posthaste::dialect::PostgresTable as TableName;
 use posthaste::{
-    BeginAttempt, Error, ErrorKind, LeaseRequest, Leases, Page, ReadRequest, RelayId, SettleReport,
-    SettleRequest, Store, UpkeepReport, UpkeepRequest, Waker,
+    BeginAttempt, Error, ErrorKind, Inbox, LeaseRequest, Leases, Outbox, Page, ReadRequest, RelayId,
+    SettleReport, SettleRequest, Store, UpkeepReport, UpkeepRequest, Waker,
 };
 use tokio_postgres::Row;
 
@@ -16,7 +17,6 @@ use crate::error::Failure;
 use crate::firm::Firm;
 use crate::options::PostgresOptions;
 use crate::sql::Sql;
-use crate::table::TableName;
 use crate::target::Target;
 use crate::upkeep::Purger;
 use crate::wake::Bell;
@@ -40,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) bell: Bell,
     pub(crate) purger: Purger,
     pub(crate) firm: Firm,
+    outbox: Outbox,
+    inbox: Inbox,
 }
 
 impl PostgresStore {
@@ -60,6 +62,8 @@ impl PostgresStore {
             None => target.clone(),
         };
         let waker = Waker::default();
+        let outbox = Outbox::new(&table.to_string())?;
+        let outbox = outbox.with_rules(options.rules.clone()).with_waker(waker.clone());
         let bell = Bell::new(listen, &table, &options, waker.clone());
         Ok(Self(Arc::new(Inner {
             sql: Sql::new(&table),
@@ -75,6 +79,8 @@ impl PostgresStore {
             bell,
             purger: Purger::default(),
             firm: Firm::default(),
+            outbox,
+            inbox: Inbox::new(&table.to_string())?,
             table,
             options,
         })))
@@ -107,6 +113,17 @@ impl PostgresStore {
     /// Safe.
     pub async fn client(&self) -> Result<tokio_postgres::Client, Error> {
         self.0.connections.start().await.map_err(|failure| self.0.error("connecting", failure))
+    }
+
+    /// The producer's side of this outbox, for transactions of any driver. Its receipts wake the relays of this store in
+    /// this process.
+    pub fn outbox(&self) -> Outbox {
+        self.0.outbox.clone()
+    }
+
+    /// The inbox of the same name.
+    pub fn inbox(&self) -> Inbox {
+        self.0.inbox.clone()
     }
 
     /// What wakes the relays of this store in this process.

@@ -20,8 +20,8 @@ use crate::connection::{Params, Use, refused};
 use crate::error::Failure;
 use crate::options::PostgresOptions;
 use crate::store::Inner;
-use crate::table::{TableName, quote};
 use crate::target::Target;
+use posthaste::dialect::{PostgresTable as TableName, quote};
 
 /// How long a call may take to arrive before it counts as lost.
 const CALL_ARRIVES_WITHIN: Duration = Duration::from_secs(2);

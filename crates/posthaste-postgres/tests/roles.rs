@@ -6,10 +6,10 @@ mod support;
 use std::time::Duration;
 
 use posthaste::{
-    Admin, ErrorKind, LeaseRequest, Message, Outcome, RecordRef, RelayId, SettleRequest, Settlement, Store,
-    UpkeepRequest,
+    Admin, ErrorKind, Inbox, LeaseRequest, Message, Outbox, Outcome, RecordRef, RelayId, SettleRequest,
+    Settlement, Store, UpkeepRequest,
 };
-use posthaste_postgres::{PostgresInbox, PostgresOptions, PostgresOutbox, PostgresStore};
+use posthaste_postgres::{PostgresOptions, PostgresStore};
 use support::Schema;
 use tokio_postgres::{Client, NoTls};
 
@@ -91,7 +91,7 @@ async fn a_migrator_needs_no_more_than_create_on_the_schema() {
 async fn a_producer_can_enqueue_and_neither_read_nor_settle() {
     let Some(schema) = migrated().await else { return };
     let role = Role::new(&schema, "producer").await;
-    let outbox = PostgresOutbox::new(&schema.table()).unwrap();
+    let outbox = Outbox::new(&schema.table()).unwrap();
     let mut client = role.client().await;
     let tx = client.transaction().await.unwrap();
     let error = outbox.enqueue(&tx, &Message::new("e")).await.unwrap_err();
@@ -195,7 +195,7 @@ async fn a_consumer_can_note_messages_and_nothing_else() {
     assert_eq!(owner.migrate_inbox().await.unwrap().len(), 0);
     let role = Role::new(&schema, "consumer").await;
     role.grant("consumer").await;
-    let inbox = PostgresInbox::new(&schema.table()).unwrap();
+    let inbox = Inbox::new(&schema.table()).unwrap();
     let mut client = role.client().await;
     let id = posthaste::MessageId::generate();
     let tx = client.transaction().await.unwrap();
@@ -220,7 +220,7 @@ async fn a_consumer_can_note_messages_and_nothing_else() {
 #[tokio::test]
 async fn of_two_consumers_at_once_one_sees_a_message_for_the_first_time() {
     let Some(schema) = migrated().await else { return };
-    let inbox = std::sync::Arc::new(PostgresInbox::new(&schema.table()).unwrap());
+    let inbox = std::sync::Arc::new(Inbox::new(&schema.table()).unwrap());
     for (id, commits) in [("1", true), ("2", false)] {
         let mut first = support::client().await.unwrap();
         let tx = first.transaction().await.unwrap();

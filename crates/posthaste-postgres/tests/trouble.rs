@@ -5,6 +5,7 @@ mod support;
 
 use std::time::Duration;
 
+use posthaste::tokio_postgres_0_7::Prepared;
 use posthaste::{Admin, Error, ErrorKind, LeaseRequest, Message, RelayId, Store};
 use posthaste_postgres::{PostgresOptions, PostgresStore};
 use support::proxy::{Mode, Proxy};
@@ -436,15 +437,15 @@ async fn prepared_statements_enqueue_the_same() {
     let Some(fixture) = PostgresFixture::direct(|options| options).await else { return };
     let mut client = support::client().await.unwrap();
     let outbox = fixture.store.outbox();
-    let prepared = outbox.prepare(&client).await.unwrap();
+    let prepared = Prepared::new(&client, &outbox).await.unwrap();
     let tx = client.transaction().await.unwrap();
     let first =
         Message::new("first").aggregate("a", 1).payload("x").header("h", "v").delay(Duration::from_millis(1));
-    let id = outbox.enqueue_prepared(&tx, &prepared, &first).await.unwrap().id();
-    outbox.enqueue_prepared(&tx, &prepared, &Message::new("keyed").idempotency_key("k")).await.unwrap();
-    let again = outbox.enqueue_prepared(&tx, &prepared, &Message::new("keyed").idempotency_key("k")).await;
+    let id = outbox.enqueue(prepared.on(&tx), &first).await.unwrap().id();
+    outbox.enqueue(prepared.on(&tx), &Message::new("keyed").idempotency_key("k")).await.unwrap();
+    let again = outbox.enqueue(prepared.on(&tx), &Message::new("keyed").idempotency_key("k")).await;
     assert_eq!(again.unwrap_err().kind(), ErrorKind::DuplicateKey);
-    let again = outbox.enqueue_prepared(&tx, &prepared, &Message::new("other").with_id(id)).await;
+    let again = outbox.enqueue(prepared.on(&tx), &Message::new("other").with_id(id)).await;
     assert_eq!(again.unwrap_err().kind(), ErrorKind::DuplicateId);
     tx.commit().await.unwrap();
     assert_eq!(

@@ -14,7 +14,7 @@ use lapin::{Connection, ConnectionProperties};
 use posthaste::{Admin, Message, Relay, RelayHandle, RetryPolicy, Summary};
 use posthaste_rabbitmq::{ExchangeType, QueueSpec, RabbitOptions, RabbitPublisher, Topology};
 use posthaste_sqlite::rusqlite::{Connection as Sqlite, TransactionBehavior};
-use posthaste_sqlite::{SqliteOptions, SqliteOutbox, SqliteStore};
+use posthaste_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::watch;
 use tokio::time::interval;
 
@@ -26,7 +26,7 @@ const EXCHANGE: &str = "posthaste_events";
 const QUEUE: &str = "posthaste_all";
 
 /// Enqueues one message of each key again and again, until it is told to stop. Returns how many of each.
-async fn produce(path: PathBuf, outbox: SqliteOutbox, mut stop: watch::Receiver<bool>) -> usize {
+async fn produce(path: PathBuf, outbox: posthaste::Outbox, mut stop: watch::Receiver<bool>) -> usize {
     let mut pace = interval(Duration::from_millis(20));
     let mut rounds = 0;
     while !*stop.borrow_and_update() {

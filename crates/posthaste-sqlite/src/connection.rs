@@ -115,7 +115,7 @@ mod tests {
     use crate::options::SqliteOptions;
     use crate::schema;
     use crate::sql::Sql;
-    use crate::table::TableName;
+    use posthaste::dialect::SqliteTable as TableName;
 
     async fn start(directory: &TempDir, options: SqliteOptions) -> Connection {
         let sql = Arc::new(Sql::new(TableName::new("outbox").unwrap()));

@@ -36,6 +36,8 @@ pub(crate) struct Settings {
 /// An open database.
 pub(crate) struct Database {
     connection: Connection,
+    /// Which file was opened.
+    file: Option<Identity>,
     settings: Arc<Settings>,
     watch: Watch,
     /// Whether the journal's mode was looked at.
@@ -67,6 +69,7 @@ impl Database {
         let options = &settings.options;
         let watch = Watch::new(options.time_limit, options.busy_timeout);
         watch.start(asked);
+        let before = identity(path);
         let opened = connect(path, flags(options), options, &watch);
         let (connection, unlocked) = match opened {
             Ok(connection) => (connection, false),
@@ -75,8 +78,11 @@ impl Database {
                 None => return Err(error::opening(path, source)),
             },
         };
+        // Where it was replaced just now, nobody knows which one was opened.
+        let file = identity(path).filter(|file| before.is_none_or(|before| before == *file));
         Ok(Self {
             connection,
+            file,
             settings,
             watch,
             journal_checked: false,
@@ -89,7 +95,7 @@ impl Database {
 
     /// Whether it must be opened anew: its file was moved, deleted or replaced.
     pub(crate) fn is_stale(&self) -> bool {
-        self.unlocked || has_moved(&self.connection)
+        self.unlocked || (cfg!(unix) && self.file != identity(&self.settings.path))
     }
 
     pub(crate) fn watch(&self) -> &Watch {
@@ -344,14 +350,18 @@ fn file_size(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| file.len())
 }
 
+/// What tells a file from another one at the same path. (SQLite can be asked, but rusqlite passes that on only since
+/// 0.42.)
+type Identity = (u64, u64);
+
 #[cfg(unix)]
-fn has_moved(connection: &Connection) -> bool {
-    let mut moved = 0;
-    let asked = connection.file_control(Some("main"), rusqlite::FileControl::HasMoved(&mut moved));
-    asked.is_ok() && moved != 0
+fn identity(path: &Path) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
+/// An open file cannot be replaced there.
 #[cfg(not(unix))]
-fn has_moved(_: &Connection) -> bool {
-    false
+fn identity(_: &Path) -> Option<Identity> {
+    None
 }

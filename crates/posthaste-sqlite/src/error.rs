@@ -2,48 +2,17 @@
 
 use std::path::Path;
 
+use posthaste::dialect::sqlite_code;
 use posthaste::{Error, ErrorKind};
 use rusqlite::ffi;
 
 /// Maps an error of the driver. `doing` says what failed, as in "settling".
 pub(crate) fn map(doing: &str, source: rusqlite::Error) -> Error {
     let (kind, text) = match extended_code(&source) {
-        Some(code) => describe(code),
+        Some(code) => sqlite_code(code),
         None => (ErrorKind::Database, "SQLite reported an error"),
     };
     Error::new(kind, format!("{doing}: {text}")).with_source(source)
-}
-
-/// What a result code means.
-fn describe(code: i32) -> (ErrorKind, &'static str) {
-    if code == ffi::SQLITE_BUSY_SNAPSHOT {
-        let text = "another transaction wrote since this one began to read; \
-                    run it again, and begin it with BEGIN IMMEDIATE";
-        return (ErrorKind::Conflict, text);
-    }
-    match code & 0xff {
-        ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED => {
-            (ErrorKind::Unavailable, "the database is locked by another connection for too long")
-        }
-        ffi::SQLITE_INTERRUPT => (ErrorKind::Unavailable, "it took longer than the time limit"),
-        ffi::SQLITE_READONLY => (ErrorKind::ReadOnly, "the database file cannot be written to"),
-        ffi::SQLITE_PERM | ffi::SQLITE_AUTH => (ErrorKind::PermissionDenied, "access was denied"),
-        ffi::SQLITE_FULL => (ErrorKind::Unavailable, "the disk is full"),
-        ffi::SQLITE_CANTOPEN => (ErrorKind::Unavailable, "the database file cannot be opened"),
-        ffi::SQLITE_IOERR | ffi::SQLITE_PROTOCOL => {
-            (ErrorKind::Unavailable, "the database file could not be read or written")
-        }
-        ffi::SQLITE_NOMEM => (ErrorKind::Unavailable, "there is not enough memory"),
-        ffi::SQLITE_TOOBIG => (ErrorKind::PayloadTooLarge, "the message is larger than SQLite can store"),
-        ffi::SQLITE_CONSTRAINT if code == ffi::SQLITE_CONSTRAINT_CHECK => {
-            (ErrorKind::InvalidMessage, "a value breaks a rule of the table")
-        }
-        ffi::SQLITE_NOTADB => (ErrorKind::InvalidInput, "the file is not an SQLite database"),
-        ffi::SQLITE_CORRUPT => {
-            (ErrorKind::Database, "the database file is damaged; restore it from a backup")
-        }
-        _ => (ErrorKind::Database, "SQLite reported an error"),
-    }
 }
 
 /// The extended result code, where there is one.
@@ -90,7 +59,7 @@ pub(crate) fn opening(path: &Path, source: rusqlite::Error) -> Error {
     let shown = path.display();
     let Err(io) = std::fs::File::open(path) else {
         let (kind, text) =
-            extended_code(&source).map_or((ErrorKind::Database, "SQLite reported an error"), describe);
+            extended_code(&source).map_or((ErrorKind::Database, "SQLite reported an error"), sqlite_code);
         return Error::new(kind, format!("opening {shown}: {text}")).with_source(source);
     };
     match io.kind() {

@@ -3,9 +3,9 @@
 mod admin;
 mod connection;
 mod database;
-mod enqueue;
 mod error;
 mod headers;
+mod inbox;
 mod lease;
 mod list;
 mod mend;
@@ -19,12 +19,10 @@ mod settle;
 mod sql;
 mod stats;
 mod store;
-mod table;
 mod time;
 mod upkeep;
 mod watch;
 
-pub use enqueue::{SqliteOutbox, SqliteTransaction};
 pub use options::{SqliteOptions, Synchronous};
 pub use rusqlite;
 pub use store::SqliteStore;

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use crate::schema;
 use crate::sql::Sql;
-use crate::table::TableName;
+use posthaste::dialect::SqliteTable as TableName;
 
 /// Statements, and how SQLite has to look for their rows.
 fn expected(sql: &Sql) -> Vec<(&str, &[&str])> {

@@ -137,8 +137,8 @@ mod tests {
     use crate::options::SqliteOptions;
     use crate::schema;
     use crate::sql::Sql;
-    use crate::table::TableName;
     use crate::watch::real_now;
+    use posthaste::dialect::SqliteTable as TableName;
 
     #[test]
     fn rows_that_changed_since_they_were_looked_at_stay() {

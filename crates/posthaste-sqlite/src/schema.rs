@@ -6,16 +6,21 @@ use rusqlite::Connection;
 use crate::database::Database;
 use crate::error;
 use crate::sql::Sql;
-use crate::table::TableName;
+use posthaste::dialect::SqliteTable as TableName;
 
 /// The version that this crate works with.
-pub(crate) const VERSION: i64 = 1;
+pub(crate) const VERSION: i64 = posthaste::dialect::SQLITE_SCHEMA;
 
-const MIGRATIONS: &[(i64, &str, &str)] =
-    &[(VERSION, "create outbox", include_str!("../migrations/0001_create_outbox.sql"))];
+const FIRST: i64 = 1;
+
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (FIRST, "create outbox", include_str!("../migrations/0001_create_outbox.sql")),
+    (VERSION, "inbox", include_str!("../migrations/0002_inbox.sql")),
+];
 
 /// The names beside the outbox itself that the migrations take.
-const SUFFIXES: &[&str] = &["migrations", "id", "ready", "waiting", "held", "dead", "key", "relay", "lane"];
+const SUFFIXES: &[&str] =
+    &["migrations", "id", "ready", "waiting", "held", "dead", "key", "relay", "lane", "inbox"];
 
 /// All migrations, with the table's name filled in.
 pub(crate) fn migrations(table: &TableName) -> Vec<Migration> {
@@ -52,7 +57,7 @@ pub(crate) fn migrate(database: &mut Database) -> Result<Vec<Migration>, Error> 
     database.exclusively("migrating", |transaction, sql| {
         // Others may have been at it meanwhile.
         let pending = pending(transaction, sql)?;
-        if pending.first().is_some_and(|first| first.version == VERSION) {
+        if pending.first().is_some_and(|first| first.version == FIRST) {
             refuse_taken_names(transaction, sql)?;
         }
         for migration in &pending {

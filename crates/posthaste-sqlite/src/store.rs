@@ -4,17 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use posthaste::dialect::SqliteTable as TableName;
 use posthaste::{
-    BeginAttempt, Error, ErrorKind, LeaseRequest, Leases, Page, ReadRequest, RelayId, SettleReport,
-    SettleRequest, Store, UpkeepReport, UpkeepRequest, Waker,
+    BeginAttempt, Error, ErrorKind, Inbox, LeaseRequest, Leases, Outbox, Page, ReadRequest, RelayId,
+    SettleReport, SettleRequest, Store, UpkeepReport, UpkeepRequest, Waker,
 };
 
 use crate::connection::Connection;
 use crate::database::Settings;
-use crate::enqueue::SqliteOutbox;
 use crate::options::SqliteOptions;
 use crate::sql::Sql;
-use crate::table::TableName;
 use crate::{lease, read, settle, upkeep};
 
 /// An outbox in an SQLite database, as the relay and operators use it.
@@ -27,6 +26,8 @@ use crate::{lease, read, settle, upkeep};
 #[derive(Debug, Clone)]
 pub struct SqliteStore {
     pub(crate) connection: Connection,
+    outbox: Outbox,
+    inbox: Inbox,
     waker: Waker,
 }
 
@@ -52,15 +53,22 @@ impl SqliteStore {
             Error::new(ErrorKind::InvalidInput, text).with_source(source)
         })?;
         let sql = Arc::new(Sql::new(TableName::new(&options.table)?));
+        let (waker, clock) = (Waker::default(), &options.clock);
+        let outbox = Outbox::new(&options.table)?.with_waker(waker.clone()).with_clock(Arc::clone(clock));
+        let inbox = Inbox::new(&options.table)?.with_clock(Arc::clone(clock));
         let connection = Connection::start(Settings { path, options, sql })?;
-        Ok(Self { connection, waker: Waker::default() })
+        Ok(Self { connection, outbox, inbox, waker })
     }
 
-    /// The producer's side, on the same table and clock, which wakes the relay on this store.
-    pub fn outbox(&self) -> SqliteOutbox {
-        let settings = self.connection.settings();
-        let clock = Arc::clone(&settings.options.clock);
-        SqliteOutbox::from_parts(Arc::clone(&settings.sql), self.waker(), clock)
+    /// The producer's side, on the same table and clock, for transactions of any driver. Its receipts wake the relay on
+    /// this store.
+    pub fn outbox(&self) -> Outbox {
+        self.outbox.clone()
+    }
+
+    /// The inbox on the same table and clock.
+    pub fn inbox(&self) -> Inbox {
+        self.inbox.clone()
     }
 
     /// Wakes the relay on this store.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use posthaste::{Admin, Clock, Error, ManualClock, Message, MessageId, Receipt, Store, SystemClock};
+use posthaste::{Admin, Clock, Error, ManualClock, Message, MessageId, Outbox, Receipt, Store, SystemClock};
 use posthaste_sqlite::rusqlite::Connection;
-use posthaste_sqlite::{SqliteOptions, SqliteOutbox, SqliteStore};
+use posthaste_sqlite::{SqliteOptions, SqliteStore};
 use posthaste_testkit::{FixtureTransaction, StoreFixture, store_conformance};
 use tempfile::TempDir;
 
@@ -82,7 +82,7 @@ impl StoreFixture for SqliteFixture {
 /// Dropping the connection rolls back.
 struct Transaction {
     connection: Connection,
-    outbox: SqliteOutbox,
+    outbox: Outbox,
 }
 
 #[async_trait]

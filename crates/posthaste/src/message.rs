@@ -145,6 +145,10 @@ impl Message {
         self.id
     }
 
+    pub(crate) fn id_ref(&self) -> &MessageId {
+        &self.id
+    }
+
     /// The event type.
     pub fn event_type(&self) -> &str {
         &self.event_type

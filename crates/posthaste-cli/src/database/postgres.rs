@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste::{Admin, Error, ErrorKind, Message, Migration, Rules, Store};
-use posthaste_postgres::{
-    Partition, PartitionPlan, PartitionReport, PostgresOptions, PostgresOutbox, PostgresStore,
-};
+use posthaste::{Admin, Error, ErrorKind, Message, Migration, Outbox, Rules, Store};
+use posthaste_postgres::{Partition, PartitionPlan, PartitionReport, PostgresOptions, PostgresStore};
 use tokio_postgres::{IsolationLevel, Transaction};
 
 use super::{Database, Extras, Inputs, Producer, Settings, Stop, TellRound};
@@ -125,7 +123,7 @@ impl Chunk {
         Ok((!chunk.messages.is_empty()).then_some(chunk))
     }
 
-    async fn enqueue(&self, outbox: &PostgresOutbox, tx: &mut Transaction<'_>) -> Result<(), Failure> {
+    async fn enqueue(&self, outbox: &Outbox, tx: &mut Transaction<'_>) -> Result<(), Failure> {
         let savepoint = in_time(tx.transaction()).await?;
         let Err(error) = outbox.enqueue_all(&savepoint, &self.messages).await else {
             return in_time(savepoint.commit()).await;
@@ -135,7 +133,7 @@ impl Chunk {
         }
         // One of them is at fault; the transaction is lost anyway, so they are tried one by one.
         for (message, line) in self.messages.iter().zip(&self.lines) {
-            if let Err(error) = outbox.enqueue(tx, message).await {
+            if let Err(error) = outbox.enqueue(&*tx, message).await {
                 return Err(Failure::from(error).at_line(*line));
             }
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste::{Admin, Error, ErrorKind, Migration, Rules, Store};
-use posthaste_sqlite::{SqliteOptions, SqliteOutbox, SqliteStore};
+use posthaste::{Admin, Error, ErrorKind, Migration, Outbox, Rules, Store};
+use posthaste_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::{Database, Inputs, Producer};
@@ -40,7 +40,7 @@ pub(super) fn migrations(table: &str) -> Result<Vec<Migration>, Failure> {
 
 struct SqliteProducer {
     path: PathBuf,
-    outbox: SqliteOutbox,
+    outbox: Outbox,
 }
 
 #[async_trait]

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use posthaste::{Error, Message, MessageId};
-use posthaste_sqlite::SqliteOutbox;
+use posthaste::{Error, Message, MessageId, Outbox};
 use rusqlite::{Connection, TransactionBehavior, params};
 use tokio::time::Instant;
 
@@ -57,7 +56,7 @@ pub(crate) struct Produced {
 /// Produces this producer's share of the messages.
 pub(crate) fn produce(
     database: &Path,
-    outbox: &SqliteOutbox,
+    outbox: &Outbox,
     plan: Plan,
     stop: &AtomicBool,
 ) -> Result<Produced, Failure> {
@@ -102,7 +101,7 @@ impl Order {
     }
 
     /// Writes the order and its message in one transaction.
-    fn place(&self, connection: &mut Connection, outbox: &SqliteOutbox, commit: bool) -> Result<(), Failure> {
+    fn place(&self, connection: &mut Connection, outbox: &Outbox, commit: bool) -> Result<(), Failure> {
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
         tx.prepare_cached("INSERT INTO orders (message_id, customer, number) VALUES (?1, ?2, ?3)")
             .and_then(|mut insert| {

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use posthaste::{
-    Admin, ListFilter, MessageId, MessageInfo, Relay, RelayHandle, RetryPolicy, State, Summary, publish_fn,
+    Admin, ListFilter, MessageId, MessageInfo, Outbox, Relay, RelayHandle, RetryPolicy, State, Summary,
+    publish_fn,
 };
-use posthaste_sqlite::{SqliteOptions, SqliteOutbox, SqliteStore};
+use posthaste_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval};
@@ -41,7 +42,7 @@ pub(crate) struct Stage {
     script: Script,
     path: PathBuf,
     store: SqliteStore,
-    outbox: SqliteOutbox,
+    outbox: Outbox,
     destination: Destination,
 }
 

@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use posthaste::Outbox;
 use posthaste::{Error, ErrorKind, Message, MessageId};
-use posthaste_postgres::PostgresOutbox;
 use posthaste_testkit::InvariantChecker;
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
@@ -33,7 +33,7 @@ fn length() -> Duration {
 /// What happened, in the order in which it did.
 struct Crowd {
     url: String,
-    outbox: PostgresOutbox,
+    outbox: Outbox,
     checker: Mutex<InvariantChecker>,
     /// A transaction holds its keys until it is over: of those that overlap, no order is promised.
     keys: Vec<Arc<AsyncMutex<()>>>,
@@ -131,7 +131,7 @@ impl Crowd {
             Err(error) => panic!("{error:?}"),
         };
         let (first, rest) = work.kept.split_first().unwrap();
-        enqueued(self.outbox.enqueue(tx, first).await.map(|_| ()))?;
+        enqueued(self.outbox.enqueue(&mut *tx, first).await.map(|_| ()))?;
         for row in &work.stock {
             let update = "UPDATE stock SET n = n + 1 WHERE id = $1";
             tx.execute(update, &[row]).await.map_err(|error| ended_by(&error))?;
@@ -142,7 +142,7 @@ impl Crowd {
             enqueued(self.outbox.enqueue_all(&savepoint, &work.undone).await.map(|_| ()))?;
             savepoint.rollback().await.map_err(|error| ended_by(&error))?;
         }
-        enqueued(self.outbox.enqueue_all(tx, rest).await.map(|_| ()))
+        enqueued(self.outbox.enqueue_all(&mut *tx, rest).await.map(|_| ()))
     }
 
     /// Whether a transaction of which nobody knows took effect: all of it or nothing.
@@ -319,7 +319,7 @@ fn crowd(with_kills: bool) {
     runtime.block_on(async { connect(&url).await.batch_execute(stock).await.unwrap() });
     let until = Instant::now() + length();
     let crowd = Arc::new(Crowd {
-        outbox: PostgresOutbox::new("outbox").unwrap(),
+        outbox: Outbox::new("outbox").unwrap(),
         checker: Mutex::default(),
         keys: (0..KEYS).map(|_| Arc::default()).collect(),
         counts: Mutex::default(),

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use posthaste::MessageId;
+use posthaste::dialect::postgres_statements;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -64,8 +65,6 @@ impl Fixture {
             ("set_wake", &sql.set_wake, vec![]),
             ("redrive", &sql.redrive, vec![ids(), lanes()]),
             ("discard", &sql.discard, vec![ids(), lanes(), value(None::<i64>, Type::INT8)]),
-            ("forget_key", &sql.forget_key, vec![text("key")]),
-            ("first_time", &sql.first_time, vec![text("consumer"), text("id")]),
         ];
         for (name, sql, params) in cases {
             self.check(state, name, sql, &params, 2_000).await;
@@ -76,12 +75,15 @@ impl Fixture {
 
     /// The producer's statements, with the planner as the producer has it.
     pub(super) async fn check_enqueue(&self, state: &str) {
-        let sql = &self.store.0.sql;
+        let statements = postgres_statements(&format!("{}.outbox", self.schema)).unwrap();
+        let [(_, enqueue), (_, enqueue_key), (_, enqueue_all), (_, forget_key), (_, first_time)] =
+            &statements;
         let none_text = || value(None::<String>, Type::TEXT);
         let text = |text: &str| value(text.to_owned(), Type::TEXT);
+        let no_number = || value(None::<i64>, Type::INT8);
         let one = || {
             vec![
-                value(*MessageId::generate().as_uuid(), Type::UUID),
+                text(&MessageId::generate().to_string()),
                 text("order.created"),
                 text("order"),
                 text("7"),
@@ -89,30 +91,37 @@ impl Fixture {
                 none_text(),
                 text("{}"),
                 value(0_i64, Type::INT8),
-                value(None::<std::time::SystemTime>, Type::TIMESTAMPTZ),
+                no_number(),
             ]
         };
-        self.check_with("BEGIN", state, "enqueue", &sql.enqueue, &one(), FEW).await;
+        self.check_with("BEGIN", state, "enqueue", enqueue, &one(), FEW).await;
         let mut keyed = one();
         keyed.push(text("a key"));
-        self.check_with("BEGIN", state, "enqueue_key", &sql.enqueue_key, &keyed, FEW).await;
-        let count = 100;
-        let texts = |text: &str| value(vec![text.to_owned(); count], Type::TEXT_ARRAY);
-        let ids: Vec<Uuid> = (0..count).map(|_| *MessageId::generate().as_uuid()).collect();
-        let keys: Vec<_> = (0..count).map(|n| Some(format!("key {n}"))).collect();
+        self.check_with("BEGIN", state, "enqueue_key", enqueue_key, &keyed, FEW).await;
+        // Arrays as their text.
+        let array = |of: &dyn Fn(usize) -> String| {
+            text(&format!("{{{}}}", (0..100).map(of).collect::<Vec<_>>().join(",")))
+        };
+        let same = |word: &str| array(&|_| format!("\"{word}\""));
         let many = vec![
-            value(ids, Type::UUID_ARRAY),
-            texts("order.created"),
-            texts("order"),
-            texts("7"),
-            value(vec![vec![b'x'; 100]; count], Type::BYTEA_ARRAY),
-            value(vec![None::<String>; count], Type::TEXT_ARRAY),
-            texts("{}"),
-            value(vec![0_i64; count], Type::INT8_ARRAY),
-            value(vec![None::<std::time::SystemTime>; count], Type::TIMESTAMPTZ_ARRAY),
-            value(keys, Type::TEXT_ARRAY),
+            array(&|_| MessageId::generate().to_string()),
+            same("order.created"),
+            same("order"),
+            same("7"),
+            value(vec![b'x'; 10_000], Type::BYTEA),
+            array(&|_| "NULL".to_owned()),
+            same("{}"),
+            array(&|_| "0".to_owned()),
+            array(&|_| "NULL".to_owned()),
+            array(&|n| format!("\"key {n}\"")),
+            array(&|n| (n * 100 + 1).to_string()),
+            array(&|_| "100".to_owned()),
         ];
-        self.check_with("BEGIN", state, "enqueue_all", &sql.enqueue_all, &many, 5_000).await;
+        self.check_with("BEGIN", state, "enqueue_all", enqueue_all, &many, 5_000).await;
+        // Rare, and so as the store would run it: a small table may be scanned.
+        self.check(state, "forget_key", forget_key, &vec![text("key")], FEW).await;
+        let seen = vec![text("c"), text("77")];
+        self.check_with("BEGIN", state, "first_time", first_time, &seen, FEW).await;
     }
 }
 
@@ -145,8 +154,6 @@ async fn side_tables_of_every_size_are_read_by_index() {
         fixture.check(state, "purge_keys", &sql.purge_keys, &week, FEW).await;
         fixture.check(state, "purge_inbox", &sql.purge_inbox, &week, FEW).await;
         fixture.check_enqueue(state).await;
-        let seen = vec![value("c".to_owned(), Type::TEXT), value("77".to_owned(), Type::TEXT)];
-        fixture.check_with("BEGIN", state, "first_time", &sql.first_time, &seen, FEW).await;
     }
     fixture.end().await;
 }

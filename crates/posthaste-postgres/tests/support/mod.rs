@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use posthaste::{
     Admin, DueRecords, Error, Keys, Lane, Message, MessageId, ReadRequest, Receipt, Scan, Store,
 };
-use posthaste_postgres::{Partition, PostgresOptions, PostgresOutbox, PostgresStore};
+use posthaste_postgres::{Partition, PostgresOptions, PostgresStore};
 use posthaste_testkit::{FixtureTransaction, StoreFixture};
 use tokio_postgres::{Client, NoTls};
 
@@ -226,7 +226,7 @@ enum Request {
 }
 
 impl Transaction {
-    async fn begin(url: &str, outbox: PostgresOutbox) -> Self {
+    async fn begin(url: &str, outbox: posthaste::Outbox) -> Self {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
         tokio::spawn(connection);
         let (requests, receiver) = tokio::sync::mpsc::channel(1);
@@ -242,7 +242,7 @@ impl Transaction {
 }
 
 async fn serve(
-    outbox: PostgresOutbox,
+    outbox: posthaste::Outbox,
     mut client: Client,
     mut requests: tokio::sync::mpsc::Receiver<Request>,
 ) {

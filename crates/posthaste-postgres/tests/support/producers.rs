@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use posthaste::{Message, MessageId};
-use posthaste_postgres::PostgresOutbox;
+use posthaste::{Message, MessageId, Outbox};
 use posthaste_testkit::InvariantChecker;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
@@ -17,7 +16,7 @@ pub type Checker = Arc<Mutex<InvariantChecker>>;
 pub fn produce(url: String, table: String, key: usize, count: usize, checker: Checker) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut producer =
-            Producer { url, outbox: Arc::new(PostgresOutbox::new(&table).unwrap()), table, client: None };
+            Producer { url, outbox: Arc::new(Outbox::new(&table).unwrap()), table, client: None };
         for number in 0..count {
             let message = Message::new("e").aggregate("k", key).payload(number.to_string());
             if number % 4 == 3 {
@@ -35,7 +34,7 @@ pub fn produce(url: String, table: String, key: usize, count: usize, checker: Ch
 struct Producer {
     url: String,
     table: String,
-    outbox: Arc<PostgresOutbox>,
+    outbox: Arc<Outbox>,
     client: Option<Client>,
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use posthaste::{ErrorKind, Message, MessageId, Rules, Waker};
-use posthaste_sqlite::SqliteOutbox;
+use posthaste::{ErrorKind, Message, MessageId, Outbox, Rules, Waker};
+
 use posthaste_sqlite::rusqlite::{Connection, TransactionBehavior};
 
 use crate::support::{Database, begin};
@@ -140,7 +140,7 @@ async fn a_receipt_wakes_the_relay_of_the_store() {
     database.store.rung().await;
 
     let waker = Waker::default();
-    let outbox = SqliteOutbox::new("outbox").unwrap().with_waker(waker.clone());
+    let outbox = Outbox::new("outbox").unwrap().with_waker(waker.clone());
     let tx = begin(&mut connection);
     outbox.enqueue(&tx, &Message::new("e")).unwrap().wake();
     waker.woken().await;

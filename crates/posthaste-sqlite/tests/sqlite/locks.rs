@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use posthaste::{ErrorKind, LeaseRequest, Message, Outcome, RelayId, Store};
+use posthaste::{ErrorKind, LeaseRequest, Message, Outbox, Outcome, RelayId, Store};
 use posthaste_sqlite::rusqlite::{Connection, ErrorCode, TransactionBehavior};
-use posthaste_sqlite::{SqliteOptions, SqliteOutbox, fair_busy_timeout};
+use posthaste_sqlite::{SqliteOptions, fair_busy_timeout};
 
 use crate::support::{Database, Holder, begin};
 
@@ -94,7 +94,7 @@ const THREADS: usize = 4;
 const PROCESSES: usize = 4;
 
 fn enqueue_many(path: &std::path::Path) {
-    let outbox = SqliteOutbox::new("outbox").unwrap();
+    let outbox = Outbox::new("outbox").unwrap();
     let mut connection = Connection::open(path).unwrap();
     fair_busy_timeout(&mut connection, Duration::from_secs(30)).unwrap();
     for number in 0..EACH {
@@ -120,7 +120,7 @@ fn a_producer_that_dies() {
         enqueue_many(path.as_ref());
         let mut connection = Connection::open(path).unwrap();
         let tx = begin(&mut connection);
-        let outbox = SqliteOutbox::new("outbox").unwrap();
+        let outbox = Outbox::new("outbox").unwrap();
         let messages = [Message::new("lost").idempotency_key("k"), Message::new("lost")];
         outbox.enqueue_all(&tx, &messages).unwrap();
         std::process::abort();

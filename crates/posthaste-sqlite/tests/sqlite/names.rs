@@ -1,7 +1,9 @@
 //! Table names of all kinds.
 
-use posthaste::{Admin, DeadSelection, ErrorKind, Message, Mode, Outcome, Purge, Store, UpkeepRequest};
-use posthaste_sqlite::{SqliteOptions, SqliteOutbox, SqliteStore};
+use posthaste::{
+    Admin, DeadSelection, ErrorKind, Message, Mode, Outbox, Outcome, Purge, Store, UpkeepRequest,
+};
+use posthaste_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::support::{Database, Holder, begin};
 use std::time::Duration;
@@ -25,7 +27,7 @@ async fn go_through_everything(table: &str) {
     let database = Database::migrated_with(SqliteOptions::default().table(table)).await;
     let mut connection = database.connect();
     let tx = begin(&mut connection);
-    let outbox = SqliteOutbox::new(table).unwrap();
+    let outbox = Outbox::new(table).unwrap();
     let messages = [
         Message::new("first").aggregate("order", 1).idempotency_key("key"),
         Message::new("second").aggregate("order", 1),
@@ -88,7 +90,11 @@ async fn every_name_works_everywhere() {
 #[test]
 fn names_that_cannot_work_are_refused() {
     for name in ["", "a\0b", "two\nlines", "sqlite_sequence", &"x".repeat(64)] {
-        let error = SqliteOutbox::new(name).unwrap_err();
+        // What another database could take is refused where SQLite is to take it.
+        let mut connection = rusqlite::Connection::open_in_memory().unwrap();
+        let tx = connection.transaction().unwrap();
+        let enqueue = |outbox: Outbox| outbox.enqueue(&tx, &Message::new("e")).map(drop);
+        let error = Outbox::new(name).and_then(enqueue).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name:?}");
         assert!(error.to_string().contains("table name"), "{error}");
         let options = SqliteOptions::default().table(name);

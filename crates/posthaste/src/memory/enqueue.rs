@@ -8,6 +8,7 @@ use super::MemoryStore;
 use super::table::{Row, Status, Table, deadline};
 use crate::error::{Error, ErrorKind};
 use crate::message::{Due, Message};
+use crate::outbox::{Answer, Dialect, DriverError, Memory, OutboxTransaction, Pending, Progress, Work};
 use crate::record::{Key, Record};
 use crate::wake::Receipt;
 
@@ -19,13 +20,15 @@ pub struct MemoryTransaction {
     store: MemoryStore,
     number: u64,
     rows: Vec<Row>,
+    /// What its consumers have seen.
+    seen: Vec<(String, String)>,
 }
 
 impl MemoryStore {
     /// Begins a producer's transaction.
     pub fn begin(&self) -> MemoryTransaction {
         let number = self.table().next_transaction();
-        MemoryTransaction { store: self.clone(), number, rows: Vec::new() }
+        MemoryTransaction { store: self.clone(), number, rows: Vec::new(), seen: Vec::new() }
     }
 }
 
@@ -69,6 +72,10 @@ impl MemoryTransaction {
             }
             table.insert(row);
         }
+        for seen in self.seen.drain(..) {
+            table.open_inbox.remove(&seen);
+            table.inbox.insert(seen);
+        }
         drop(table);
         self.store.waker.wake();
     }
@@ -99,6 +106,64 @@ impl MemoryTransaction {
 impl Drop for MemoryTransaction {
     fn drop(&mut self) {
         self.undo(0);
+        let mut table = self.store.table();
+        for seen in self.seen.drain(..) {
+            table.open_inbox.remove(&seen);
+        }
+    }
+}
+
+/// As with an asynchronous driver: a service that is written for one can be handed this in its tests. Whoever wants
+/// results calls [`MemoryTransaction::enqueue`] itself.
+impl OutboxTransaction for &mut MemoryTransaction {
+    type Outcome<'a, R: Send + 'a>
+        = Pending<'a, R>
+    where
+        Self: 'a;
+
+    fn perform<'a, R: Send + 'a>(self, work: Work<'a, R>) -> Pending<'a, R>
+    where
+        Self: 'a,
+    {
+        let mut script = work.begin(Dialect::Memory);
+        Box::pin(async move {
+            loop {
+                match script.next() {
+                    Progress::Run(step) => script.answer(self.take(step.memory)),
+                    Progress::Done(result) => return result,
+                }
+            }
+        })
+    }
+}
+
+impl MemoryTransaction {
+    fn take(&mut self, asked: Option<Memory<'_>>) -> Result<Answer, DriverError> {
+        match asked {
+            Some(Memory::Enqueue(messages)) => {
+                self.enqueue_all(&messages)?;
+                Ok(Answer::default())
+            }
+            Some(Memory::FirstTime(consumer, id)) => {
+                let is_new = self.first_time(consumer.into_owned(), id)?;
+                Ok(Answer { row: is_new.then(Vec::new) })
+            }
+            None => Ok(Answer::default()),
+        }
+    }
+
+    fn first_time(&mut self, consumer: String, id: String) -> Result<bool, Error> {
+        let seen = (consumer, id);
+        let mut table = self.store.table();
+        if table.inbox.contains(&seen) || self.seen.contains(&seen) {
+            return Ok(false);
+        }
+        if !table.open_inbox.insert(seen.clone()) {
+            return Err(Error::new(ErrorKind::Conflict, "another open transaction notes the same message"));
+        }
+        drop(table);
+        self.seen.push(seen);
+        Ok(true)
     }
 }
 
@@ -205,6 +270,32 @@ mod tests {
         assert_eq!(firm(), 4, "all positions were given out by transactions that are over");
         let types: Vec<_> = store.messages().into_iter().map(|message| message.info.event_type).collect();
         assert_eq!(types, ["slow", "fast", "fast", "slow"], "each stands where it was enqueued");
+    }
+
+    #[tokio::test]
+    async fn a_service_can_be_handed_its_transactions() {
+        let store = MemoryStore::new(4);
+        let (outbox, inbox) = (store.outbox("outbox").unwrap(), crate::Inbox::new("outbox").unwrap());
+        let keyed = || Message::new("keyed").idempotency_key("key");
+        let mut tx = store.begin();
+        outbox.enqueue(&mut tx, &Message::new("one")).await.unwrap();
+        outbox.enqueue_all(&mut tx, &[keyed(), Message::new("all")]).await.unwrap();
+        let error = outbox.enqueue(&mut tx, &keyed()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DuplicateKey);
+        let error = outbox.enqueue_all(&mut tx, &[Message::new("lost"), Message::new("")]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidMessage);
+        assert!(error.to_string().starts_with("message 1 "), "{error}");
+        assert!(inbox.first_time(&mut tx, "c", 1).await.unwrap());
+        assert!(!inbox.first_time(&mut tx, "c", 1).await.unwrap());
+        let mut other = store.begin();
+        assert_eq!(inbox.first_time(&mut other, "c", 1).await.unwrap_err().kind(), ErrorKind::Conflict);
+        tx.commit();
+        assert!(!inbox.first_time(&mut other, "c", 1).await.unwrap());
+        assert!(inbox.first_time(&mut other, "d", 1).await.unwrap());
+        drop(other);
+        assert!(inbox.first_time(&mut store.begin(), "d", 1).await.unwrap(), "it was rolled back");
+        let types: Vec<_> = store.messages().into_iter().map(|message| message.info.event_type).collect();
+        assert_eq!(types, ["one", "keyed", "all"]);
     }
 
     #[tokio::test]

@@ -17,6 +17,8 @@ use table::Table;
 
 use crate::admin::MessageDetails;
 use crate::clock::{Clock, SystemClock};
+use crate::error::Error;
+use crate::outbox::Outbox;
 use crate::validate::Rules;
 use crate::wake::Waker;
 
@@ -68,6 +70,31 @@ impl MemoryStore {
     pub fn with_rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
         self
+    }
+
+    /// The producer's side, as a service uses it with a database: for tests that hand a service this store's
+    /// transactions instead of those of a driver. The table's name counts for nothing.
+    ///
+    /// It has the rules of this store, and its receipts wake the relays of it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the name can be that of no table.
+    ///
+    /// ```
+    /// use posthaste::{MemoryStore, Message};
+    ///
+    /// # async fn example() -> Result<(), posthaste::Error> {
+    /// let store = MemoryStore::new(4);
+    /// let outbox = store.outbox("outbox")?;
+    /// let mut tx = store.begin();
+    /// outbox.enqueue(&mut tx, &Message::new("order.created")).await?;
+    /// tx.commit();
+    /// assert_eq!(store.messages()[0].info.event_type, "order.created");
+    /// # Ok(()) }
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub fn outbox(&self, table: &str) -> Result<Outbox, Error> {
+        Ok(Outbox::new(table)?.with_rules(self.rules.clone()).with_waker(self.waker.clone()))
     }
 
     /// How many lanes there are.

@@ -26,6 +26,9 @@ pub(super) struct Table {
     /// The ids and idempotency keys that open transactions enqueued, and in which transaction.
     pub(super) open_ids: BTreeMap<MessageId, u64>,
     pub(super) open_keys: BTreeMap<String, u64>,
+    /// What consumers have seen, and what they note in open transactions: consumer and message id.
+    pub(super) inbox: BTreeSet<(String, String)>,
+    pub(super) open_inbox: BTreeSet<(String, String)>,
     /// The positions that open transactions took.
     pub(super) open_positions: BTreeSet<Position>,
     /// The lanes; the index is the lane's number.
@@ -79,6 +82,8 @@ impl Table {
             keys: BTreeMap::new(),
             open_ids: BTreeMap::new(),
             open_keys: BTreeMap::new(),
+            inbox: BTreeSet::new(),
+            open_inbox: BTreeSet::new(),
             open_positions: BTreeSet::new(),
             lanes: (0..lanes).map(|_| LaneRow::default()).collect(),
             upkeep: None,

@@ -1,0 +1,9 @@
+//! The scenarios of `examples/drivers`, with the versions before the current ones.
+
+#[path = "../../../examples/drivers/tests/drivers/database.rs"]
+mod database;
+#[path = "../../../examples/drivers/tests/drivers/scenarios.rs"]
+mod scenarios;
+
+mod sea_orm;
+mod sqlx;

@@ -1,3 +1,0 @@
--- Notes that a consumer has seen a message. If another open transaction notes the same, this one waits to see what
--- becomes of it. RETURNING names no column, so that INSERT is the only right that is needed.
-INSERT INTO {outbox_inbox} (consumer, message_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1

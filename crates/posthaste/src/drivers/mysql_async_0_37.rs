@@ -1,0 +1,89 @@
+//! `mysql_async` 0.37.
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Error, Params, Transaction};
+use mysql_async_0_37 as mysql_async;
+
+use crate::outbox::{
+    Answer, Dialect, DriverError, ErrorCode, OutboxTransaction, Pending, Progress, Step, Value, Work,
+};
+
+/// A connection of which the caller knows that it is in a transaction (begun by a plain `START TRANSACTION`, say).
+#[derive(Debug)]
+pub struct InTransaction<'t>(pub &'t mut Conn);
+
+impl OutboxTransaction for &mut Transaction<'_> {
+    type Outcome<'a, R: Send + 'a>
+        = Pending<'a, R>
+    where
+        Self: 'a;
+
+    fn perform<'a, R: Send + 'a>(self, work: Work<'a, R>) -> Pending<'a, R>
+    where
+        Self: 'a,
+    {
+        perform(self, work)
+    }
+}
+
+impl OutboxTransaction for InTransaction<'_> {
+    type Outcome<'a, R: Send + 'a>
+        = Pending<'a, R>
+    where
+        Self: 'a;
+
+    fn perform<'a, R: Send + 'a>(self, work: Work<'a, R>) -> Pending<'a, R>
+    where
+        Self: 'a,
+    {
+        perform(self.0, work)
+    }
+}
+
+fn perform<'a, R: Send + 'a>(connection: &'a mut (impl Queryable + 'a), work: Work<'a, R>) -> Pending<'a, R> {
+    let mut script = work.begin(Dialect::MySql);
+    Box::pin(async move {
+        loop {
+            match script.next() {
+                Progress::Run(step) => script.answer(run(connection, &step).await.map_err(Into::into)),
+                Progress::Done(result) => return result,
+            }
+        }
+    })
+}
+
+async fn run(connection: &mut impl Queryable, step: &Step<'_>) -> Result<Answer, Error> {
+    if let Some(before) = &step.before {
+        connection.query_drop(&**before).await?;
+    }
+    if step.is_plain {
+        connection.query_drop(&*step.sql).await?;
+    } else {
+        // Nothing in this dialect returns rows.
+        connection.exec_drop(&*step.sql, params(step)).await?;
+    }
+    Ok(Answer::default())
+}
+
+fn params(step: &Step<'_>) -> Params {
+    use mysql_async::Value as Param;
+    let param = |value: &Value<'_>| match value {
+        Value::Text(Some(text)) => Param::Bytes(text.as_bytes().to_vec()),
+        Value::Bytes(Some(bytes)) => Param::Bytes(bytes.to_vec()),
+        Value::Integer(Some(integer)) => Param::Int(*integer),
+        Value::Text(None) | Value::Bytes(None) | Value::Integer(None) => Param::NULL,
+    };
+    Params::Positional(step.values.iter().map(param).collect())
+}
+
+impl From<Error> for DriverError {
+    fn from(error: Error) -> Self {
+        match &error {
+            Error::Server(server) => Self::new(ErrorCode::MySql(server.code), server.message.clone(), error),
+            Error::Io(_) => Self::new(ErrorCode::Connection, error.to_string(), error),
+            Error::Driver(_) | Error::Other(_) | Error::Url(_) => {
+                Self::new(ErrorCode::Unknown, error.to_string(), error)
+            }
+        }
+    }
+}

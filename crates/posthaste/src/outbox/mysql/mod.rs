@@ -1,0 +1,223 @@
+//! MySQL and MariaDB: the statements, their values, and what follows from their answers.
+
+mod error;
+mod table;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub use error::mysql_error;
+pub use table::MySqlTable;
+
+use super::batch::{ChunkLimits, check_duplicates, chunks, duplicate_id, duplicate_key, headers_json};
+use super::failure::DriverError;
+use super::script::{Io, Step, Value};
+use super::trace::TraceContext;
+use crate::error::Error;
+use crate::message::{Due, Message};
+use crate::validate::MAX_DELAY;
+
+/// Few enough that the server plans them at once and that its `max_allowed_packet` (16 MiB on MariaDB) is not reached.
+const CHUNK: ChunkLimits = ChunkLimits { messages: 500, bytes: 4 * 1024 * 1024 };
+const SAVEPOINT: &str = "SAVEPOINT posthaste_enqueue_all";
+const ROLL_BACK: &str = "ROLLBACK TO SAVEPOINT posthaste_enqueue_all";
+const RELEASE: &str = "RELEASE SAVEPOINT posthaste_enqueue_all";
+
+/// The statements, for one table.
+#[derive(Debug)]
+pub(super) struct Sql {
+    table: MySqlTable,
+    insert: String,
+    row: String,
+    insert_key: String,
+    enqueue: Arc<str>,
+    enqueue_key: Arc<str>,
+    forget_key: Arc<str>,
+    first_time: Arc<str>,
+}
+
+impl Sql {
+    pub(super) fn new(name: &str) -> Result<Self, Error> {
+        let table = MySqlTable::parse(name)?;
+        let insert = table.fill(include_str!("enqueue.sql"));
+        let row = table.fill(include_str!("row.sql"));
+        let insert_key = table.fill(include_str!("enqueue_key.sql"));
+        Ok(Self {
+            enqueue: rows(&insert, &row, 1),
+            enqueue_key: rows(&insert_key, KEY_ROW, 1),
+            forget_key: table.fill(include_str!("forget_key.sql")).into(),
+            first_time: table.fill(include_str!("first_time.sql")).into(),
+            table,
+            insert,
+            row,
+            insert_key,
+        })
+    }
+
+    pub(super) async fn enqueue<'a>(
+        &'a self,
+        io: &Io<'a>,
+        message: &'a Message,
+        trace: &TraceContext,
+    ) -> Result<(), Error> {
+        let key = message.idempotency_key_str();
+        if let Some(key) = key {
+            let taken = io.run(Step::new(&self.enqueue_key, vec![Value::text(key)], &[])).await;
+            taken.map_err(|error| self.refused(error, || duplicate_key(Some(key))))?;
+        }
+        let mut values = Vec::with_capacity(VALUES);
+        push(&mut values, message, trace, 0)?;
+        let Err(error) = io.run(Step::new(&self.enqueue, values, &[])).await else { return Ok(()) };
+        if let Some(key) = key.filter(|_| error.is_duplicate()) {
+            // The key was new, but the id was not: the key is free again.
+            let forget = Step::new(&self.forget_key, vec![Value::text(key)], &[]);
+            io.run(forget).await.map_err(|error| self.error(error))?;
+        }
+        Err(self.refused(error, || duplicate_id(Some(message))))
+    }
+
+    pub(super) async fn enqueue_all<'a>(
+        &'a self,
+        io: &Io<'a>,
+        messages: &'a [Message],
+        trace: &TraceContext,
+    ) -> Result<(), Error> {
+        check_duplicates(messages)?;
+        self.plain(io, SAVEPOINT).await?;
+        let mut first = 0;
+        for chunk in chunks(messages, CHUNK) {
+            if let Err(error) = self.enqueue_chunk(io, chunk, trace, first).await {
+                // After a deadlock the whole transaction is gone, and the savepoint with it.
+                let _ = self.plain(io, ROLL_BACK).await;
+                let _ = self.plain(io, RELEASE).await;
+                return Err(error);
+            }
+            first += chunk.len();
+        }
+        self.plain(io, RELEASE).await
+    }
+
+    async fn enqueue_chunk<'a>(
+        &'a self,
+        io: &Io<'a>,
+        messages: &'a [Message],
+        trace: &TraceContext,
+        first: usize,
+    ) -> Result<(), Error> {
+        // In order, so that two that take the same keys wait for each other instead of deadlocking.
+        let mut keys: Vec<_> = messages.iter().filter_map(Message::idempotency_key_str).collect();
+        keys.sort_unstable();
+        if !keys.is_empty() {
+            let sql = rows(&self.insert_key, KEY_ROW, keys.len());
+            let taken = io.run(Step::new(&sql, keys.into_iter().map(Value::text).collect(), &[])).await;
+            taken.map_err(|error| self.refused(error, || duplicate_key(None)))?;
+        }
+        let mut values = Vec::with_capacity(messages.len() * VALUES);
+        for (n, message) in messages.iter().enumerate() {
+            push(&mut values, message, trace, first + n)?;
+        }
+        let step = Step::new(&rows(&self.insert, &self.row, messages.len()), values, &[]);
+        let inserted = io.run(step).await;
+        inserted.map(drop).map_err(|error| self.refused(error, || duplicate_id(None)))
+    }
+
+    pub(super) async fn first_time<'a>(
+        &self,
+        io: &Io<'a>,
+        consumer: &'a str,
+        id: &str,
+    ) -> Result<bool, Error> {
+        let values = vec![Value::text(consumer), Value::text(id.to_owned())];
+        match io.run(Step::new(&self.first_time, values, &[])).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_duplicate() => Ok(false),
+            Err(error) => {
+                let grants = format!("INSERT on {}", self.table.qualified("inbox"));
+                Err(mysql_error("noting a message", &grants, error))
+            }
+        }
+    }
+
+    async fn plain(&self, io: &Io<'_>, sql: &str) -> Result<(), Error> {
+        io.run(Step::plain(sql)).await.map(drop).map_err(|error| self.error(error))
+    }
+
+    fn refused(&self, error: DriverError, duplicate: impl FnOnce() -> Error) -> Error {
+        if error.is_duplicate() { duplicate() } else { self.error(error) }
+    }
+
+    fn error(&self, error: DriverError) -> Error {
+        let (table, key) = (self.table.qualified(""), self.table.qualified("key"));
+        mysql_error("enqueueing", &format!("INSERT on {table}, and INSERT and DELETE on {key}"), error)
+    }
+}
+
+const KEY_ROW: &str = "(?)";
+/// How many values `row.sql` has.
+const VALUES: usize = 11;
+
+fn rows(insert: &str, row: &str, count: usize) -> Arc<str> {
+    let mut sql = String::with_capacity(insert.len() + (row.len() + 1) * count);
+    sql.push_str(insert);
+    for n in 0..count {
+        sql.push(if n == 0 { ' ' } else { ',' });
+        sql.push_str(row);
+    }
+    sql.into()
+}
+
+/// Appends a message as the values of `row.sql`.
+fn push<'a>(
+    values: &mut Vec<Value<'a>>,
+    message: &'a Message,
+    trace: &TraceContext,
+    place: usize,
+) -> Result<(), Error> {
+    let (delay, at) = match message.due() {
+        Due::Now => (0, 0),
+        Due::After(delay) => (micros(delay.min(MAX_DELAY)), 0),
+        Due::At(at) => (0, timestamp(at)),
+    };
+    values.extend([
+        Value::bytes(&message.id_ref().as_uuid().as_bytes()[..]),
+        Value::text(message.event_type()),
+        Value::text(message.aggregate_type()),
+        Value::text(message.aggregate_id()),
+        Value::Bytes(message.payload_bytes().map(|payload| Cow::Borrowed(&payload[..]))),
+        Value::Text(message.content_type_str().map(Cow::Borrowed)),
+        Value::text(headers_json(message, trace)?),
+        Value::Integer(Some(delay)),
+        Value::Integer(Some(at)),
+        Value::Integer(Some(i64::try_from(place).unwrap_or_default())),
+        Value::Text(message.idempotency_key_str().map(Cow::Borrowed)),
+    ]);
+    Ok(())
+}
+
+/// Microseconds, rounded up.
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX)
+}
+
+/// Microseconds since 1970, no later than the year 9000, so that nothing overflows.
+fn timestamp(at: SystemTime) -> i64 {
+    const LATEST: Duration = Duration::from_secs(221_845_392_000);
+    micros(at.duration_since(UNIX_EPOCH).unwrap_or_default().min(LATEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_as_many_values_as_placeholders() {
+        let sql = Sql::new("outbox").unwrap();
+        let (message, mut values) = (Message::new("e"), Vec::new());
+        push(&mut values, &message, &TraceContext::default(), 0).unwrap();
+        assert_eq!(values.len(), VALUES);
+        assert_eq!(sql.enqueue.matches('?').count(), VALUES);
+        assert_eq!(rows(&sql.insert, &sql.row, 3).matches('?').count(), 3 * VALUES);
+        assert!(!sql.enqueue.contains("--"), "{}", sql.enqueue);
+    }
+}
