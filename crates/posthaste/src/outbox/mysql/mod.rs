@@ -63,15 +63,15 @@ impl Sql {
     ) -> Result<(), Error> {
         let key = message.idempotency_key_str();
         if let Some(key) = key {
-            let taken = io.run(Step::new(&self.enqueue_key, vec![Value::text(key)], &[])).await;
+            let taken = io.run(Step::new(&self.enqueue_key, vec![Value::bytes(key.as_bytes())], &[])).await;
             taken.map_err(|error| self.refused(error, || duplicate_key(Some(key))))?;
         }
         let mut values = Vec::with_capacity(VALUES);
-        push(&mut values, message, trace, 0)?;
+        push(&mut values, message, trace)?;
         let Err(error) = io.run(Step::new(&self.enqueue, values, &[])).await else { return Ok(()) };
         if let Some(key) = key.filter(|_| error.is_duplicate()) {
             // The key was new, but the id was not: the key is free again.
-            let forget = Step::new(&self.forget_key, vec![Value::text(key)], &[]);
+            let forget = Step::new(&self.forget_key, vec![Value::bytes(key.as_bytes())], &[]);
             io.run(forget).await.map_err(|error| self.error(error))?;
         }
         Err(self.refused(error, || duplicate_id(Some(message))))
@@ -85,15 +85,13 @@ impl Sql {
     ) -> Result<(), Error> {
         check_duplicates(messages)?;
         self.plain(io, SAVEPOINT).await?;
-        let mut first = 0;
         for chunk in chunks(messages, CHUNK) {
-            if let Err(error) = self.enqueue_chunk(io, chunk, trace, first).await {
+            if let Err(error) = self.enqueue_chunk(io, chunk, trace).await {
                 // After a deadlock the whole transaction is gone, and the savepoint with it.
                 let _ = self.plain(io, ROLL_BACK).await;
                 let _ = self.plain(io, RELEASE).await;
                 return Err(error);
             }
-            first += chunk.len();
         }
         self.plain(io, RELEASE).await
     }
@@ -103,23 +101,26 @@ impl Sql {
         io: &Io<'a>,
         messages: &'a [Message],
         trace: &TraceContext,
-        first: usize,
     ) -> Result<(), Error> {
         // In order, so that two that take the same keys wait for each other instead of deadlocking.
         let mut keys: Vec<_> = messages.iter().filter_map(Message::idempotency_key_str).collect();
         keys.sort_unstable();
         if !keys.is_empty() {
             let sql = rows(&self.insert_key, KEY_ROW, keys.len());
-            let taken = io.run(Step::new(&sql, keys.into_iter().map(Value::text).collect(), &[])).await;
+            let keys = keys.into_iter().map(|key| Value::bytes(key.as_bytes())).collect();
+            let taken = io.run(Step::new(&sql, keys, &[])).await;
             taken.map_err(|error| self.refused(error, || duplicate_key(None)))?;
         }
-        let mut values = Vec::with_capacity(messages.len() * VALUES);
-        for (n, message) in messages.iter().enumerate() {
-            push(&mut values, message, trace, first + n)?;
+        // The rows of one statement stand in the order of their ids, so a new one begins where the ids fall.
+        for run in messages.chunk_by(|message, next| message.id() < next.id()) {
+            let mut values = Vec::with_capacity(run.len() * VALUES);
+            for message in run {
+                push(&mut values, message, trace)?;
+            }
+            let step = Step::new(&rows(&self.insert, &self.row, run.len()), values, &[]);
+            io.run(step).await.map_err(|error| self.refused(error, || duplicate_id(None)))?;
         }
-        let step = Step::new(&rows(&self.insert, &self.row, messages.len()), values, &[]);
-        let inserted = io.run(step).await;
-        inserted.map(drop).map_err(|error| self.refused(error, || duplicate_id(None)))
+        Ok(())
     }
 
     pub(super) async fn first_time<'a>(
@@ -168,12 +169,7 @@ fn rows(insert: &str, row: &str, count: usize) -> Arc<str> {
 }
 
 /// Appends a message as the values of `row.sql`.
-fn push<'a>(
-    values: &mut Vec<Value<'a>>,
-    message: &'a Message,
-    trace: &TraceContext,
-    place: usize,
-) -> Result<(), Error> {
+fn push<'a>(values: &mut Vec<Value<'a>>, message: &'a Message, trace: &TraceContext) -> Result<(), Error> {
     let (delay, at) = match message.due() {
         Due::Now => (0, 0),
         Due::After(delay) => (micros(delay.min(MAX_DELAY)), 0),
@@ -184,15 +180,27 @@ fn push<'a>(
         Value::text(message.event_type()),
         Value::text(message.aggregate_type()),
         Value::text(message.aggregate_id()),
-        Value::Bytes(message.payload_bytes().map(|payload| Cow::Borrowed(&payload[..]))),
+        payload(message),
+        Value::Integer(Some(i64::from(message.payload_bytes().is_none()))),
         Value::Text(message.content_type_str().map(Cow::Borrowed)),
-        Value::text(headers_json(message, trace)?),
+        Value::Text(Some(headers_json(message, trace)?).filter(|headers| headers != "{}").map(Cow::Owned)),
         Value::Integer(Some(delay)),
         Value::Integer(Some(at)),
-        Value::Integer(Some(i64::try_from(place).unwrap_or_default())),
-        Value::Text(message.idempotency_key_str().map(Cow::Borrowed)),
+        Value::Bytes(message.idempotency_key_str().map(|key| Cow::Borrowed(key.as_bytes()))),
     ]);
     Ok(())
+}
+
+/// The payload, as a value that a column of type JSON takes as well as one of bytes: text where it is one. What stands for
+/// that of a tombstone must be JSON, too.
+fn payload(message: &Message) -> Value<'_> {
+    match message.payload_bytes() {
+        None => Value::text("null"),
+        Some(payload) => match std::str::from_utf8(payload) {
+            Ok(text) => Value::text(text),
+            Err(_) => Value::bytes(&payload[..]),
+        },
+    }
 }
 
 /// Microseconds, rounded up.
@@ -214,7 +222,7 @@ mod tests {
     fn a_row_has_as_many_values_as_placeholders() {
         let sql = Sql::new("outbox").unwrap();
         let (message, mut values) = (Message::new("e"), Vec::new());
-        push(&mut values, &message, &TraceContext::default(), 0).unwrap();
+        push(&mut values, &message, &TraceContext::default()).unwrap();
         assert_eq!(values.len(), VALUES);
         assert_eq!(sql.enqueue.matches('?').count(), VALUES);
         assert_eq!(rows(&sql.insert, &sql.row, 3).matches('?').count(), 3 * VALUES);
