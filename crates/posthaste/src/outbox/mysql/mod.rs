@@ -10,16 +10,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub use error::mysql_error;
 pub use table::MySqlTable;
 
-use super::batch::{ChunkLimits, check_duplicates, chunks, duplicate_id, duplicate_key, headers_json};
+use super::batch::{ChunkLimits, check_duplicates, chunks, duplicate_id, duplicate_key, headers_json, size};
 use super::failure::DriverError;
 use super::script::{Io, Step, Value};
 use super::trace::TraceContext;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::message::{Due, Message};
 use crate::validate::MAX_DELAY;
 
-/// Few enough that the server plans them at once and that its `max_allowed_packet` (16 MiB on MariaDB) is not reached.
-const CHUNK: ChunkLimits = ChunkLimits { messages: 500, bytes: 4 * 1024 * 1024 };
+const CHUNK: ChunkLimits = ChunkLimits { messages: 500, bytes: 1024 * 1024 };
+/// What is shorter is sent without asking the server how much it takes: nobody sets its limit so low.
+const SMALL: usize = 64 * 1024;
+/// What a statement takes besides its rows.
+const AROUND: usize = 2 * 1024;
 const SAVEPOINT: &str = "SAVEPOINT posthaste_enqueue_all";
 const ROLL_BACK: &str = "ROLLBACK TO SAVEPOINT posthaste_enqueue_all";
 const RELEASE: &str = "RELEASE SAVEPOINT posthaste_enqueue_all";
@@ -35,6 +38,7 @@ pub(super) struct Sql {
     enqueue_key: Arc<str>,
     forget_key: Arc<str>,
     first_time: Arc<str>,
+    room: Arc<str>,
 }
 
 impl Sql {
@@ -48,6 +52,7 @@ impl Sql {
             enqueue_key: rows(&insert_key, KEY_ROW, 1),
             forget_key: table.fill(include_str!("forget_key.sql")).into(),
             first_time: table.fill(include_str!("first_time.sql")).into(),
+            room: table.fill(include_str!("room.sql")).into(),
             table,
             insert,
             row,
@@ -61,6 +66,7 @@ impl Sql {
         message: &'a Message,
         trace: &TraceContext,
     ) -> Result<(), Error> {
+        self.room(io, std::slice::from_ref(message)).await?;
         let key = message.idempotency_key_str();
         if let Some(key) = key {
             let taken = io.run(Step::new(&self.enqueue_key, vec![Value::bytes(key.as_bytes())], &[])).await;
@@ -84,8 +90,9 @@ impl Sql {
         trace: &TraceContext,
     ) -> Result<(), Error> {
         check_duplicates(messages)?;
+        let limits = ChunkLimits { bytes: self.room(io, messages).await?, ..CHUNK };
         self.plain(io, SAVEPOINT).await?;
-        for chunk in chunks(messages, CHUNK) {
+        for chunk in chunks(messages, limits) {
             if let Err(error) = self.enqueue_chunk(io, chunk, trace).await {
                 // After a deadlock the whole transaction is gone, and the savepoint with it.
                 let _ = self.plain(io, ROLL_BACK).await;
@@ -138,6 +145,23 @@ impl Sql {
                 Err(mysql_error("noting a message", &grants, error))
             }
         }
+    }
+
+    /// How many bytes a statement may take. Refuses a message that the server would not take.
+    async fn room(&self, io: &Io<'_>, messages: &[Message]) -> Result<usize, Error> {
+        if messages.iter().map(size).sum::<usize>() <= SMALL {
+            return Ok(CHUNK.bytes);
+        }
+        let answer = io.run(Step::new(&self.room, Vec::new(), &["most"])).await;
+        let most = answer.map_err(|error| self.error(error))?.count(0);
+        let longest = messages.iter().map(size).max().unwrap_or_default() + AROUND;
+        if longest > most {
+            let text = format!(
+                "a message takes {longest} bytes as a statement, more than the server's max_allowed_packet of {most}"
+            );
+            return Err(Error::new(ErrorKind::PayloadTooLarge, text));
+        }
+        Ok(CHUNK.bytes.min(most - AROUND))
     }
 
     async fn plain(&self, io: &Io<'_>, sql: &str) -> Result<(), Error> {
