@@ -104,6 +104,11 @@ impl Message {
         self.payload(text.into()).content_type("text/plain; charset=utf-8")
     }
 
+    /// Sets the payload to bytes, and the content type to `application/octet-stream`.
+    pub fn bytes(self, bytes: impl Into<Bytes>) -> Self {
+        self.payload(bytes).content_type("application/octet-stream")
+    }
+
     /// Sets the payload to bytes, which nobody parses or changes on their way, and leaves the content type alone.
     pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
         self.payload = Some(payload.into());

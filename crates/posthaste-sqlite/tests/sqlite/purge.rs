@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste::{Admin, Purge, RelayId, Store, UpkeepRequest};
 use posthaste_sqlite::rusqlite::Connection;
 
-use crate::support::Database;
+use crate::support::{Database, begin};
 
 /// 25,000 rows of every status, some settled long ago and some just now: more than one step looks at.
 const MIXED: &str = "
@@ -115,4 +115,24 @@ async fn idempotency_keys_are_purged_by_age() {
     assert_eq!(reports, [(100, true), (100, true), (40, false)]);
     let left: i64 = connection.query_row("SELECT count(*) FROM outbox_key", [], |row| row.get(0)).unwrap();
     assert_eq!(left, 10);
+}
+
+#[tokio::test]
+async fn the_inbox_forgets_what_is_old() {
+    let database = Database::migrated().await;
+    let (mut connection, inbox) = (database.connect(), database.store.inbox());
+    let mut first_time = |id: &str| {
+        let tx = begin(&mut connection);
+        let is_first = inbox.first_time(&tx, "invoicing", id).unwrap();
+        tx.commit().unwrap();
+        is_first
+    };
+    assert!(first_time("old") && first_time("older than it looks") && !first_time("old"));
+    database.clock.advance(Duration::from_secs(60));
+    assert!(first_time("young"));
+    let age = Duration::from_secs(30);
+    assert_eq!(database.store.purge_inbox(age, 1).await.unwrap(), 1, "in small steps");
+    assert_eq!(database.store.purge_inbox(age, 10).await.unwrap(), 1);
+    assert_eq!(database.store.purge_inbox(age, 10).await.unwrap(), 0);
+    assert!(first_time("old") && !first_time("young"));
 }

@@ -113,7 +113,7 @@ impl<Conn> RunQueryDsl<Conn> for StepQuery {}
 /// The integers that any of our statements returns.
 pub struct Columns(Vec<(&'static str, Option<i64>)>);
 
-const COLUMNS: [&str; 5] = ["messages", "keys", "first_time", "version", "found"];
+const COLUMNS: [&str; 6] = ["messages", "keys", "first_time", "version", "found", "most"];
 
 impl<DB> QueryableByName<DB> for Columns
 where

@@ -1,7 +1,7 @@
 //! `mysql_async` 0.37.
 
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Error, Params, Transaction};
+use mysql_async::{Conn, Error, Params, Row, Transaction};
 use mysql_async_0_37 as mysql_async;
 
 use crate::outbox::{
@@ -58,11 +58,14 @@ async fn run(connection: &mut impl Queryable, step: &Step<'_>) -> Result<Answer,
     }
     if step.is_plain {
         connection.query_drop(&*step.sql).await?;
-    } else {
-        // Nothing in this dialect returns rows.
-        connection.exec_drop(&*step.sql, params(step)).await?;
+        return Ok(Answer::default());
     }
-    Ok(Answer::default())
+    let row: Option<Row> = connection.exec_first(&*step.sql, params(step)).await?;
+    let read = |row: Row| {
+        let column = |name: &&str| row.get_opt::<Option<i64>, _>(*name)?.ok().flatten();
+        step.columns.iter().map(column).collect()
+    };
+    Ok(Answer { row: row.map(read) })
 }
 
 fn params(step: &Step<'_>) -> Params {

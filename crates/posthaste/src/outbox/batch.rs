@@ -30,7 +30,7 @@ pub(super) fn chunks(messages: &[Message], limits: ChunkLimits) -> Vec<&[Message
 }
 
 /// About how many bytes a message takes in a statement.
-fn size(message: &Message) -> usize {
+pub(super) fn size(message: &Message) -> usize {
     let headers: usize = message.headers().iter().map(|(name, value)| name.len() + value.len()).sum();
     message.payload_bytes().map_or(0, bytes::Bytes::len) + headers + 512
 }

@@ -98,7 +98,8 @@ impl Outbox {
         self
     }
 
-    /// Enqueues a message in a transaction: one statement, one round trip (on MySQL two where it has an idempotency key).
+    /// Enqueues a message in a transaction: one statement, one round trip. (On MySQL two where it has
+    /// an idempotency key, and one more where it is larger than 64 KiB.)
     ///
     /// On SQLite, begin the transaction with `BEGIN IMMEDIATE` if it reads before it writes: a deferred one that has read
     /// cannot write any more once another connection wrote, however long it waits ([`ErrorKind::Conflict`]).

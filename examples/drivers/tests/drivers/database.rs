@@ -84,17 +84,18 @@ impl Database {
                 aggregate_type VARCHAR(128) NOT NULL DEFAULT '',
                 aggregate_id VARCHAR(128) NOT NULL DEFAULT '',
                 event_type VARCHAR(128) NOT NULL,
-                payload LONGBLOB NULL,
+                payload LONGBLOB NOT NULL,
+                tombstone BOOLEAN NOT NULL DEFAULT false,
                 content_type VARCHAR(128) NULL,
                 headers JSON NULL,
                 status SMALLINT NOT NULL DEFAULT 0,
                 created_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
                 next_attempt_at DATETIME(6) NULL,
-                idempotency_key VARCHAR(255) NULL
+                idempotency_key VARBINARY(255) NULL
              )"
             .to_owned(),
-            "CREATE TABLE outbox_key (`key` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY)".to_owned(),
-            "CREATE TABLE outbox_inbox (consumer VARCHAR(128), message_id VARCHAR(255), PRIMARY KEY (consumer, message_id))"
+            "CREATE TABLE outbox_key (idempotency_key VARBINARY(255) PRIMARY KEY)".to_owned(),
+            "CREATE TABLE outbox_inbox (consumer VARBINARY(255), message_id VARBINARY(255), PRIMARY KEY (consumer, message_id))"
                 .to_owned(),
         ] {
             connection.query_drop(statement).await.unwrap();

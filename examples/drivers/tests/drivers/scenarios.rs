@@ -241,8 +241,12 @@ pub async fn everything_arrives_as_it_was(driver: impl Driver, kind: Kind) {
     };
     let hex_of = |payload: &[u8]| payload.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let order = if kind == Kind::MySql { "created_at, id" } else { "seq" };
+    let is_tombstone = if kind == Kind::MySql { "tombstone" } else { "payload IS NULL" };
     let payloads = database
-        .texts(&format!("SELECT CASE WHEN payload IS NULL THEN 'none' ELSE {hex} END FROM {table} WHERE payload IS NULL OR {hex} <> '' ORDER BY {order}"))
+        .texts(&format!(
+            "SELECT CASE WHEN {is_tombstone} THEN 'none' ELSE {hex} END FROM {table}
+             WHERE {is_tombstone} OR {hex} <> '' ORDER BY {order}"
+        ))
         .await;
     let whole = hex_of(&bytes);
     assert_eq!(payloads.len(), 5, "two tombstones, two full, and one that looks like a NULL");
@@ -264,6 +268,25 @@ pub async fn everything_arrives_as_it_was(driver: impl Driver, kind: Kind) {
     assert_eq!(database.number(&delayed).await, 2);
     let at_once = format!("SELECT count(*) FROM {table} WHERE next_attempt_at IS NULL");
     assert_eq!(database.number(&at_once).await, 5);
+}
+
+pub async fn what_the_server_would_not_take_is_refused(driver: impl Driver, kind: Kind) {
+    let mut database = Database::new(kind).await;
+    if kind != Kind::MySql {
+        return;
+    }
+    let most = usize::try_from(database.number("SELECT CAST(@@max_allowed_packet AS SIGNED)").await).unwrap();
+    let rules = posthaste::Rules::default().max_payload_bytes(usize::MAX);
+    database.outbox = database.outbox.clone().with_rules(rules);
+    let large = Message::new("too large").payload(vec![0_u8; most]).idempotency_key("key");
+    let ops = [
+        Op::Enqueue(large.clone()),
+        Op::EnqueueAll(vec![message("lost"), large]),
+        Op::Enqueue(message("kept").idempotency_key("key")),
+    ];
+    let too_large = Err(ErrorKind::PayloadTooLarge);
+    assert_eq!(driver.run(&database, &ops, End::Commit).await, [too_large, too_large, Ok(1)]);
+    assert_eq!(events(&database.committed().await), (vec!["kept"], 0));
 }
 
 pub async fn many_go_at_once_and_in_order(driver: impl Driver, kind: Kind) {
@@ -345,6 +368,7 @@ macro_rules! tests {
                 savepoints_count,
                 duplicates_leave_the_transaction_usable,
                 everything_arrives_as_it_was,
+                what_the_server_would_not_take_is_refused,
                 many_go_at_once_and_in_order,
                 an_inbox_takes_a_message_once
                 $(, $cancelled)?);

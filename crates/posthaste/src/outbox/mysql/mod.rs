@@ -10,16 +10,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub use error::mysql_error;
 pub use table::MySqlTable;
 
-use super::batch::{ChunkLimits, check_duplicates, chunks, duplicate_id, duplicate_key, headers_json};
+use super::batch::{ChunkLimits, check_duplicates, chunks, duplicate_id, duplicate_key, headers_json, size};
 use super::failure::DriverError;
 use super::script::{Io, Step, Value};
 use super::trace::TraceContext;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::message::{Due, Message};
 use crate::validate::MAX_DELAY;
 
-/// Few enough that the server plans them at once and that its `max_allowed_packet` (16 MiB on MariaDB) is not reached.
-const CHUNK: ChunkLimits = ChunkLimits { messages: 500, bytes: 4 * 1024 * 1024 };
+const CHUNK: ChunkLimits = ChunkLimits { messages: 500, bytes: 1024 * 1024 };
+/// What is shorter is sent without asking the server how much it takes: nobody sets its limit so low.
+const SMALL: usize = 64 * 1024;
+/// What a statement takes besides its rows.
+const AROUND: usize = 2 * 1024;
 const SAVEPOINT: &str = "SAVEPOINT posthaste_enqueue_all";
 const ROLL_BACK: &str = "ROLLBACK TO SAVEPOINT posthaste_enqueue_all";
 const RELEASE: &str = "RELEASE SAVEPOINT posthaste_enqueue_all";
@@ -35,6 +38,7 @@ pub(super) struct Sql {
     enqueue_key: Arc<str>,
     forget_key: Arc<str>,
     first_time: Arc<str>,
+    room: Arc<str>,
 }
 
 impl Sql {
@@ -48,6 +52,7 @@ impl Sql {
             enqueue_key: rows(&insert_key, KEY_ROW, 1),
             forget_key: table.fill(include_str!("forget_key.sql")).into(),
             first_time: table.fill(include_str!("first_time.sql")).into(),
+            room: table.fill(include_str!("room.sql")).into(),
             table,
             insert,
             row,
@@ -61,17 +66,18 @@ impl Sql {
         message: &'a Message,
         trace: &TraceContext,
     ) -> Result<(), Error> {
+        self.room(io, std::slice::from_ref(message)).await?;
         let key = message.idempotency_key_str();
         if let Some(key) = key {
-            let taken = io.run(Step::new(&self.enqueue_key, vec![Value::text(key)], &[])).await;
+            let taken = io.run(Step::new(&self.enqueue_key, vec![Value::bytes(key.as_bytes())], &[])).await;
             taken.map_err(|error| self.refused(error, || duplicate_key(Some(key))))?;
         }
         let mut values = Vec::with_capacity(VALUES);
-        push(&mut values, message, trace, 0)?;
+        push(&mut values, message, trace)?;
         let Err(error) = io.run(Step::new(&self.enqueue, values, &[])).await else { return Ok(()) };
         if let Some(key) = key.filter(|_| error.is_duplicate()) {
             // The key was new, but the id was not: the key is free again.
-            let forget = Step::new(&self.forget_key, vec![Value::text(key)], &[]);
+            let forget = Step::new(&self.forget_key, vec![Value::bytes(key.as_bytes())], &[]);
             io.run(forget).await.map_err(|error| self.error(error))?;
         }
         Err(self.refused(error, || duplicate_id(Some(message))))
@@ -84,16 +90,15 @@ impl Sql {
         trace: &TraceContext,
     ) -> Result<(), Error> {
         check_duplicates(messages)?;
+        let limits = ChunkLimits { bytes: self.room(io, messages).await?, ..CHUNK };
         self.plain(io, SAVEPOINT).await?;
-        let mut first = 0;
-        for chunk in chunks(messages, CHUNK) {
-            if let Err(error) = self.enqueue_chunk(io, chunk, trace, first).await {
+        for chunk in chunks(messages, limits) {
+            if let Err(error) = self.enqueue_chunk(io, chunk, trace).await {
                 // After a deadlock the whole transaction is gone, and the savepoint with it.
                 let _ = self.plain(io, ROLL_BACK).await;
                 let _ = self.plain(io, RELEASE).await;
                 return Err(error);
             }
-            first += chunk.len();
         }
         self.plain(io, RELEASE).await
     }
@@ -103,23 +108,26 @@ impl Sql {
         io: &Io<'a>,
         messages: &'a [Message],
         trace: &TraceContext,
-        first: usize,
     ) -> Result<(), Error> {
         // In order, so that two that take the same keys wait for each other instead of deadlocking.
         let mut keys: Vec<_> = messages.iter().filter_map(Message::idempotency_key_str).collect();
         keys.sort_unstable();
         if !keys.is_empty() {
             let sql = rows(&self.insert_key, KEY_ROW, keys.len());
-            let taken = io.run(Step::new(&sql, keys.into_iter().map(Value::text).collect(), &[])).await;
+            let keys = keys.into_iter().map(|key| Value::bytes(key.as_bytes())).collect();
+            let taken = io.run(Step::new(&sql, keys, &[])).await;
             taken.map_err(|error| self.refused(error, || duplicate_key(None)))?;
         }
-        let mut values = Vec::with_capacity(messages.len() * VALUES);
-        for (n, message) in messages.iter().enumerate() {
-            push(&mut values, message, trace, first + n)?;
+        // The rows of one statement stand in the order of their ids, so a new one begins where the ids fall.
+        for run in messages.chunk_by(|message, next| message.id() < next.id()) {
+            let mut values = Vec::with_capacity(run.len() * VALUES);
+            for message in run {
+                push(&mut values, message, trace)?;
+            }
+            let step = Step::new(&rows(&self.insert, &self.row, run.len()), values, &[]);
+            io.run(step).await.map_err(|error| self.refused(error, || duplicate_id(None)))?;
         }
-        let step = Step::new(&rows(&self.insert, &self.row, messages.len()), values, &[]);
-        let inserted = io.run(step).await;
-        inserted.map(drop).map_err(|error| self.refused(error, || duplicate_id(None)))
+        Ok(())
     }
 
     pub(super) async fn first_time<'a>(
@@ -137,6 +145,23 @@ impl Sql {
                 Err(mysql_error("noting a message", &grants, error))
             }
         }
+    }
+
+    /// How many bytes a statement may take. Refuses a message that the server would not take.
+    async fn room(&self, io: &Io<'_>, messages: &[Message]) -> Result<usize, Error> {
+        if messages.iter().map(size).sum::<usize>() <= SMALL {
+            return Ok(CHUNK.bytes);
+        }
+        let answer = io.run(Step::new(&self.room, Vec::new(), &["most"])).await;
+        let most = answer.map_err(|error| self.error(error))?.count(0);
+        let longest = messages.iter().map(size).max().unwrap_or_default() + AROUND;
+        if longest > most {
+            let text = format!(
+                "a message takes {longest} bytes as a statement, more than the server's max_allowed_packet of {most}"
+            );
+            return Err(Error::new(ErrorKind::PayloadTooLarge, text));
+        }
+        Ok(CHUNK.bytes.min(most - AROUND))
     }
 
     async fn plain(&self, io: &Io<'_>, sql: &str) -> Result<(), Error> {
@@ -168,12 +193,7 @@ fn rows(insert: &str, row: &str, count: usize) -> Arc<str> {
 }
 
 /// Appends a message as the values of `row.sql`.
-fn push<'a>(
-    values: &mut Vec<Value<'a>>,
-    message: &'a Message,
-    trace: &TraceContext,
-    place: usize,
-) -> Result<(), Error> {
+fn push<'a>(values: &mut Vec<Value<'a>>, message: &'a Message, trace: &TraceContext) -> Result<(), Error> {
     let (delay, at) = match message.due() {
         Due::Now => (0, 0),
         Due::After(delay) => (micros(delay.min(MAX_DELAY)), 0),
@@ -184,15 +204,27 @@ fn push<'a>(
         Value::text(message.event_type()),
         Value::text(message.aggregate_type()),
         Value::text(message.aggregate_id()),
-        Value::Bytes(message.payload_bytes().map(|payload| Cow::Borrowed(&payload[..]))),
+        payload(message),
+        Value::Integer(Some(i64::from(message.payload_bytes().is_none()))),
         Value::Text(message.content_type_str().map(Cow::Borrowed)),
-        Value::text(headers_json(message, trace)?),
+        Value::Text(Some(headers_json(message, trace)?).filter(|headers| headers != "{}").map(Cow::Owned)),
         Value::Integer(Some(delay)),
         Value::Integer(Some(at)),
-        Value::Integer(Some(i64::try_from(place).unwrap_or_default())),
-        Value::Text(message.idempotency_key_str().map(Cow::Borrowed)),
+        Value::Bytes(message.idempotency_key_str().map(|key| Cow::Borrowed(key.as_bytes()))),
     ]);
     Ok(())
+}
+
+/// The payload, as a value that a column of type JSON takes as well as one of bytes: text where it is one. What stands for
+/// that of a tombstone must be JSON, too.
+fn payload(message: &Message) -> Value<'_> {
+    match message.payload_bytes() {
+        None => Value::text("null"),
+        Some(payload) => match std::str::from_utf8(payload) {
+            Ok(text) => Value::text(text),
+            Err(_) => Value::bytes(&payload[..]),
+        },
+    }
 }
 
 /// Microseconds, rounded up.
@@ -214,7 +246,7 @@ mod tests {
     fn a_row_has_as_many_values_as_placeholders() {
         let sql = Sql::new("outbox").unwrap();
         let (message, mut values) = (Message::new("e"), Vec::new());
-        push(&mut values, &message, &TraceContext::default(), 0).unwrap();
+        push(&mut values, &message, &TraceContext::default()).unwrap();
         assert_eq!(values.len(), VALUES);
         assert_eq!(sql.enqueue.matches('?').count(), VALUES);
         assert_eq!(rows(&sql.insert, &sql.row, 3).matches('?').count(), 3 * VALUES);
