@@ -236,9 +236,13 @@ pub(crate) async fn ask<Q: Queryable>(conn: &mut Q, sql: &str) -> (Vec<Answer>, 
             return (answers, Ok(()));
         }
         if result.is_empty() {
-            // If another one was moved to, it was the last, and without rows.
+            // If another one was moved to, it is the last, and without rows, or an error that was kept for whoever asks.
+            let affected = result.affected_rows();
+            if let Err(error) = result.collect::<Row>().await {
+                return (answers, Err(error));
+            }
             if !has_rows {
-                answers.push(Answer { rows: Vec::new(), affected: result.affected_rows() });
+                answers.push(Answer { rows: Vec::new(), affected });
             }
             return (answers, Ok(()));
         }

@@ -131,7 +131,7 @@ impl Inner {
         filling: &mut Filling<'_>,
     ) -> Result<(), Failure> {
         // Enough for a page and for what is in hand, shared by the scans.
-        let wanted = (4 * request.max_rows).saturating_add(2 * request.in_hand.len()) / scans.len();
+        let wanted = request.max_rows.saturating_mul(4).saturating_add(2 * request.in_hand.len()) / scans.len();
         let most = |filling: &Filling<'_>, scan: usize| wanted.clamp(LEAST_HEADS, 4_096).min(filling.heads_left(scan));
         let arm = |scan: &usize| {
             self.sql.heads.bind(&[

@@ -11,7 +11,7 @@ use crate::connection::{Answer, Session, Use, get};
 use crate::error::{DEADLOCK, Failure};
 use crate::store::{Inner, TRIES};
 use crate::value::{
-    Literal, bytes, created_ts, delay, int, lane, list, null, stored_attempts, text, time, uuid,
+    Literal, bytes, created_ts, delay, int, lane, list, null, stored_attempts, text, uuid,
 };
 
 const DOING: &str = "settling";
@@ -54,7 +54,7 @@ impl Inner {
         }
         report.stale_lanes = stale_lanes.into_iter().collect();
         let fresh = ours.len();
-        // A position names its id too: one that names another is of no record.
+        // The id is part of a position and names the row: a position that names another id is of no record.
         ours.retain(|it| it.record.position.minor == it.record.id.as_uuid().as_u128());
         ours.sort_unstable_by_key(|it| it.record.id);
         let statements = self.statements(&ours, request.delete_processed);
@@ -83,9 +83,8 @@ impl Inner {
             settlements.iter().copied().partition(|it| it.outcome == Outcome::Processed);
         let statement = if delete_processed { &self.sql.settle_delete } else { &self.sql.settle_processed };
         let marks = processed.chunks(CHUNK).map(|chunk| {
-            let times: BTreeSet<_> = chunk.iter().map(|it| it.record.position.major).collect();
             let rows = list(chunk.iter().map(|it| row(*it.record.id.as_uuid())));
-            statement.bind(&[("rows", rows), ("times", list(times.into_iter().map(stored_time)))]) + ";"
+            statement.bind(&[("rows", rows)]) + ";"
         });
         let rest = others.chunks(CHUNK).map(|chunk| {
             self.sql.settle.bind(&[("outcomes", outcomes(chunk))]) + ";"
@@ -111,7 +110,6 @@ impl Inner {
             ("attempts", int(stored_attempts(attempt.attempts))),
             ("id", uuid(*id.as_uuid())),
             ("created_ts", int(created_ts(*id.as_uuid()))),
-            ("created_at", stored_time(position.major)),
         ]);
         let answers = session.ask(&format!("{begin};COMMIT")).await?;
         Ok(applied(&answers) == 1)
@@ -128,17 +126,11 @@ pub(crate) fn row(id: Uuid) -> Literal {
     Literal::made(format!("({},{})", bytes(id.as_bytes()).as_sql(), created_ts(id)))
 }
 
-/// A time that a row may have been taken in at. No row has one outside of what the column holds.
-fn stored_time(micros: i64) -> Literal {
-    const LATEST: i64 = 253_402_300_799_999_999;
-    if (0..=LATEST).contains(&micros) { time(micros) } else { null() }
-}
-
 /// Outcomes as a table: the first row names the columns and gives them their types.
 fn outcomes(settlements: &[&Settlement]) -> Literal {
     let mut sql = String::from(
         "SELECT X'00000000000000000000000000000000' AS id, -1 AS created_ts, \
-         TIMESTAMP'1970-01-01 00:00:00.000000' AS created_at, 0 AS kind, 0 AS attempts, 0 AS wait, _utf8mb4'' AS error",
+         0 AS kind, 0 AS attempts, 0 AS wait, _utf8mb4'' AS error",
     );
     for settlement in settlements {
         let (kind, attempts, wait, error) = match &settlement.outcome {
@@ -152,7 +144,6 @@ fn outcomes(settlements: &[&Settlement]) -> Literal {
         let values = [
             uuid(id),
             int(created_ts(id)),
-            stored_time(settlement.record.position.major),
             int(kind),
             attempts.map_or_else(null, |attempts| int(stored_attempts(attempts))),
             int(wait),

@@ -8,4 +8,4 @@ SET o.status = CASE v.kind WHEN 1 THEN 1 WHEN 3 THEN -1 WHEN 4 THEN -1 ELSE 0 EN
     o.next_attempt_at = CASE v.kind WHEN 2 THEN NOW(6) + INTERVAL v.wait MICROSECOND WHEN 4 THEN NOW(6)
                                     WHEN 5 THEN o.next_attempt_at END,
     o.processed_at = CASE WHEN v.kind IN (1, 3, 4) THEN NOW(6) END
-WHERE o.status = 0 AND o.created_at = v.created_at
+WHERE o.status = 0
