@@ -112,7 +112,8 @@ impl Inner {
         let lanes = self.run(Use::Other, COUNTING, &self.sql.stats_lanes.text()).await?;
         let relays = self.run(Use::Other, COUNTING, &self.sql.relays.text()).await?;
         let most = cap.map_or(usize::MAX, |cap| usize::try_from(cap).unwrap_or(usize::MAX).saturating_add(1));
-        let all = lanes.iter().map(|row| Ok(int(get::<i64>(row, "lane")?))).collect::<Result<Vec<_>, Failure>>();
+        let all =
+            lanes.iter().map(|row| Ok(int(get::<i64>(row, "lane")?))).collect::<Result<Vec<_>, Failure>>();
         let all = all.map_err(|failure| self.error(COUNTING, failure))?;
         let values = [("lanes", list(all)), ("most", limit(most))];
         let mut answers = Vec::new();
@@ -129,12 +130,7 @@ impl Inner {
     }
 }
 
-fn to_stats(
-    cap: Option<u64>,
-    answers: &[Vec<Row>],
-    lanes: &[Row],
-    relays: &[Row],
-) -> Result<Stats, Failure> {
+fn to_stats(cap: Option<u64>, answers: &[Vec<Row>], lanes: &[Row], relays: &[Row]) -> Result<Stats, Failure> {
     let figure = |answer: usize, column: &str| first::<u64>(&answers[answer], column);
     let is_partial = |looked_at: u64| cap.is_some_and(|cap| looked_at > cap);
     let capped = |count: u64, partial: bool| Count {

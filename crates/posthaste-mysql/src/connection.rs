@@ -193,9 +193,9 @@ impl Server {
     /// From what the server says about itself, as in `8.4.2` or `10.11.6-MariaDB-1`.
     fn parse(version: &str) -> Result<Self, Failure> {
         let is_mariadb = version.contains("MariaDB");
-        let mut numbers = version.split(|it: char| !it.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
-        let server =
-            Self { is_mariadb, version: (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) };
+        let mut numbers =
+            version.split(|it: char| !it.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+        let server = Self { is_mariadb, version: (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) };
         let (least, name) = if is_mariadb { ((10, 6), "MariaDB 10.6") } else { ((8, 0), "MySQL 8.0") };
         if server.version < least {
             let text = format!("the server is {version:?}; posthaste works with {name} and later");
@@ -208,14 +208,19 @@ impl Server {
 impl Live {
     /// Sends statements in one round trip, and takes all of their answers.
     async fn ask(&mut self, sql: &str) -> Result<Vec<Answer>, mysql_async::Error> {
-        let Some(conn) = self.conn.as_mut() else { return Err(mysql_async::DriverError::ConnectionClosed.into()) };
+        let Some(conn) = self.conn.as_mut() else {
+            return Err(mysql_async::DriverError::ConnectionClosed.into());
+        };
         let (answers, result) = ask(conn, sql).await;
         result.map(|()| answers)
     }
 }
 
 /// Sends statements on a connection in one round trip. Returns the answers that came before an error, if there was one.
-pub(crate) async fn ask<Q: Queryable>(conn: &mut Q, sql: &str) -> (Vec<Answer>, Result<(), mysql_async::Error>) {
+pub(crate) async fn ask<Q: Queryable>(
+    conn: &mut Q,
+    sql: &str,
+) -> (Vec<Answer>, Result<(), mysql_async::Error>) {
     let mut answers = Vec::new();
     let mut result = match conn.query_iter(sql).await {
         Ok(result) => result,

@@ -75,7 +75,21 @@ fn breaks_connection(code: u16) -> bool {
     // 1969, 3024: a time limit of the server's; 2006, 2013: gone; 4031: idle for too long.
     matches!(
         code,
-        1053 | 1152..=1161 | 1184 | 1290 | 1317 | 1792 | 1836 | 1880 | 1927 | 1969 | 2006 | 2013 | 3024 | 3169 | 4031
+        1053 | 1152
+            ..=1161
+                | 1184
+                | 1290
+                | 1317
+                | 1792
+                | 1836
+                | 1880
+                | 1927
+                | 1969
+                | 2006
+                | 2013
+                | 3024
+                | 3169
+                | 4031
     )
 }
 
@@ -114,9 +128,8 @@ fn describe(error: &ServerError, grants: &str) -> (ErrorKind, String) {
         1044 | 1142 | 1143 | 1227 | 1370 => {
             (Kind::PermissionDenied, format!("{said}; this takes {grants}, see docs/mysql.md"))
         }
-        1045 | 1130 | 1131 | 1132 | 1133 | 1251 | 1396 | 1698 | 1820 | 1862 | 2054 | 2061 | 3118 | 3955 | 4151 => {
-            (Kind::PermissionDenied, format!("the server refused the user ({said})"))
-        }
+        1045 | 1130 | 1131 | 1132 | 1133 | 1251 | 1396 | 1698 | 1820 | 1862 | 2054 | 2061 | 3118 | 3955
+        | 4151 => (Kind::PermissionDenied, format!("the server refused the user ({said})")),
         1290 | 1792 | 1836 => {
             (Kind::ReadOnly, text("the server takes no writes now; it may have become a replica"))
         }
@@ -130,7 +143,9 @@ fn describe(error: &ServerError, grants: &str) -> (ErrorKind, String) {
         1021 | 1114 | 1041 | 1037 | 1038 | 1135 => {
             (Kind::Unavailable, format!("the server is short of memory or room ({said})"))
         }
-        1153 | 1301 => (Kind::PayloadTooLarge, format!("it is larger than the server's max_allowed_packet ({said})")),
+        1153 | 1301 => {
+            (Kind::PayloadTooLarge, format!("it is larger than the server's max_allowed_packet ({said})"))
+        }
         3140 | 3141 | 3144 | 3143 | 4025 => {
             let text = "the payload is no JSON, which this outbox stores (see `posthaste migrate --payload binary`), \
                         or a value breaks a rule of the table";

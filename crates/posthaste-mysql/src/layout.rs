@@ -101,7 +101,11 @@ pub(crate) fn statements(script: &str) -> Vec<String> {
     let code: Vec<_> = script.lines().filter(is_code).collect();
     // No name ends a line with a semicolon, nor does any other part of a statement.
     let statements = code.join("\n");
-    statements.split(";\n").map(|it| it.trim().trim_end_matches(';').to_owned()).filter(|it| !it.is_empty()).collect()
+    statements
+        .split(";\n")
+        .map(|it| it.trim().trim_end_matches(';').to_owned())
+        .filter(|it| !it.is_empty())
+        .collect()
 }
 
 fn columns(lanes: u16) -> impl Iterator<Item = (&'static str, String)> {
@@ -132,11 +136,15 @@ impl Found {
         for (name, types) in EXPECTED {
             match self.columns.iter().find(|(column, _)| column == name) {
                 None => {
-                    return refused(format!("{table} exists but is no outbox: it has no column {name}; choose another name"));
+                    return refused(format!(
+                        "{table} exists but is no outbox: it has no column {name}; choose another name"
+                    ));
                 }
                 Some((_, found)) if !types.iter().any(|it| found.starts_with(it)) => {
                     let types = types.join(" or ");
-                    return refused(format!("{table} exists but is no outbox: {name} is {found}, not {types}"));
+                    return refused(format!(
+                        "{table} exists but is no outbox: {name} is {found}, not {types}"
+                    ));
                 }
                 Some(_) => {}
             }
@@ -188,7 +196,11 @@ mod tests {
                 assert_eq!(sql.contains("LONGBLOB"), payload == Payload::Binary, "{sql}");
                 let statements = statements(&sql);
                 assert_eq!(statements.len(), 6, "{statements:#?}");
-                assert!(statements.iter().all(|it| it.starts_with("CREATE TABLE IF NOT") || it.starts_with("INSERT IGNORE")));
+                assert!(
+                    statements
+                        .iter()
+                        .all(|it| it.starts_with("CREATE TABLE IF NOT") || it.starts_with("INSERT IGNORE"))
+                );
             }
         }
         assert_eq!(statements(&inbox(&table("outbox"))).len(), 2);
@@ -197,7 +209,11 @@ mod tests {
     #[test]
     fn what_is_no_outbox_is_told_by_its_columns() {
         let column = |(name, types): &(&str, &[&str])| ((*name).to_owned(), types[0].to_owned());
-        let velmie = || Found { engine: "InnoDB".into(), columns: EXPECTED.iter().map(column).collect(), indexes: vec![] };
+        let velmie = || Found {
+            engine: "InnoDB".into(),
+            columns: EXPECTED.iter().map(column).collect(),
+            indexes: vec![],
+        };
         velmie().check(&table("t")).unwrap();
         assert_eq!(velmie().changes(64).len(), COLUMNS.len() + INDEXES.len());
         for name in EXPECTED.map(|(name, _)| name) {
@@ -208,7 +224,11 @@ mod tests {
             assert!(error.to_string().contains(name), "{error}");
         }
         let mut coarse = velmie();
-        coarse.columns.iter_mut().filter(|(name, _)| name == "created_at").for_each(|it| it.1 = "timestamp".into());
+        coarse
+            .columns
+            .iter_mut()
+            .filter(|(name, _)| name == "created_at")
+            .for_each(|it| it.1 = "timestamp".into());
         assert!(coarse.check(&table("t")).is_err(), "without microseconds there is no order");
         let myisam = Found { engine: "MyISAM".into(), ..velmie() };
         assert!(myisam.check(&table("t")).unwrap_err().to_string().contains("InnoDB"));

@@ -76,7 +76,8 @@ impl Inner {
         request: &LeaseRequest,
         held: &BTreeSet<Lane>,
     ) -> Result<usize, Failure> {
-        let lanes: BTreeSet<_> = request.give_back.iter().copied().filter(|lane| held.contains(lane)).collect();
+        let lanes: BTreeSet<_> =
+            request.give_back.iter().copied().filter(|lane| held.contains(lane)).collect();
         if lanes.is_empty() {
             return Ok(0);
         }

@@ -5,6 +5,7 @@
 //! `sql/enqueue.sql` → `read.rs` → `sql/heads.sql`, `sql/rows.sql` → the relay → `settle.rs` → `sql/settle_processed.sql`.
 
 mod admin;
+mod cleanup;
 mod connection;
 mod enqueue;
 mod error;
@@ -25,9 +26,10 @@ mod target;
 mod upkeep;
 mod value;
 
-
+pub use cleanup::{Cleanup, CleanupReport};
 pub use enqueue::MySqlOutbox;
 pub use inbox::MySqlInbox;
 pub use options::{MySqlOptions, Partition, Payload};
 
+pub use partitions::{PartitionPlan, PartitionReport};
 pub use store::MySqlStore;

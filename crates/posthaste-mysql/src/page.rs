@@ -137,7 +137,9 @@ impl<'a> Filling<'a> {
             scan.lane == row.record.lane
                 && match scan.due {
                     DueRecords::Skip => false,
-                    DueRecords::UpTo(position) => row.record.position <= position || row.record.key().is_none(),
+                    DueRecords::UpTo(position) => {
+                        row.record.position <= position || row.record.key().is_none()
+                    }
                     DueRecords::All => true,
                 }
         };
@@ -188,7 +190,9 @@ impl<'a> Filling<'a> {
                 return None;
             }
             if !self.is_in_hand(position) {
-                let Some(row) = self.rows_read.get(&position) else { return Some(Need::Rows(self.next_rows())) };
+                let Some(row) = self.rows_read.get(&position) else {
+                    return Some(Need::Rows(self.next_rows()));
+                };
                 if self.wants(row) && self.is_within_key(&row.record) {
                     if !self.has_room(row) {
                         self.reached[self.at].end = false;

@@ -77,7 +77,8 @@ impl Inner {
                 }
             }
         }
-        let asks = |scan: &&Scan| scan.due != DueRecords::Skip && probed.get(&scan.lane).is_some_and(|it| it.due);
+        let asks =
+            |scan: &&Scan| scan.due != DueRecords::Skip && probed.get(&scan.lane).is_some_and(|it| it.due);
         let due: HashSet<_> = request.scans.iter().filter(asks).map(|scan| scan.lane).collect();
         if !due.is_empty() {
             self.read_due(session, request, &due, &mut filling).await?;
@@ -131,8 +132,11 @@ impl Inner {
         filling: &mut Filling<'_>,
     ) -> Result<(), Failure> {
         // Enough for a page and for what is in hand, shared by the scans.
-        let wanted = request.max_rows.saturating_mul(4).saturating_add(2 * request.in_hand.len()) / scans.len();
-        let most = |filling: &Filling<'_>, scan: usize| wanted.clamp(LEAST_HEADS, 4_096).min(filling.heads_left(scan));
+        let wanted =
+            request.max_rows.saturating_mul(4).saturating_add(2 * request.in_hand.len()) / scans.len();
+        let most = |filling: &Filling<'_>, scan: usize| {
+            wanted.clamp(LEAST_HEADS, 4_096).min(filling.heads_left(scan))
+        };
         let arm = |scan: &usize| {
             self.sql.heads.bind(&[
                 ("scan", int(*scan as u64)),
@@ -260,10 +264,7 @@ fn stretch(after: Option<Position>, until: Option<Position>) -> Literal {
     if let Some(after) = after.filter(|after| after.major >= 0) {
         let Some(at) = stored(after.major) else { return Literal::made("FALSE".to_owned()) };
         let (at, id) = (at.as_sql(), bytes(&after.minor.to_be_bytes()));
-        conditions.push(format!(
-            "t.created_at >= {at} AND (t.created_at > {at} OR t.id > {})",
-            id.as_sql()
-        ));
+        conditions.push(format!("t.created_at >= {at} AND (t.created_at > {at} OR t.id > {})", id.as_sql()));
     }
     if let Some(until) = until {
         if until.major < 0 {
@@ -271,10 +272,8 @@ fn stretch(after: Option<Position>, until: Option<Position>) -> Literal {
         }
         if let Some(at) = stored(until.major) {
             let (at, id) = (at.as_sql(), bytes(&until.minor.to_be_bytes()));
-            conditions.push(format!(
-                "t.created_at <= {at} AND (t.created_at < {at} OR t.id <= {})",
-                id.as_sql()
-            ));
+            conditions
+                .push(format!("t.created_at <= {at} AND (t.created_at < {at} OR t.id <= {})", id.as_sql()));
         }
     }
     Literal::made(conditions.join(" AND "))
@@ -345,7 +344,8 @@ fn to_read(mut row: Row) -> Result<Read, Failure> {
 
 fn take<T: FromValue>(row: &mut Row, place: usize) -> Result<T, Failure> {
     row.take_opt::<T, _>(place).and_then(Result::ok).ok_or_else(|| {
-        let text = format!("reading: the database answered with a value in place {place} that cannot be read");
+        let text =
+            format!("reading: the database answered with a value in place {place} that cannot be read");
         Failure::Ours(Error::new(posthaste::ErrorKind::Database, text))
     })
 }

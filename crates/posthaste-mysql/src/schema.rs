@@ -111,10 +111,7 @@ impl Inner {
         for way in WAYS {
             let statement = format!("ALTER TABLE {} {change}, {way}", self.table);
             if way == WAYS[2] {
-                tracing::warn!(
-                    statement,
-                    "this copies the whole table; producers wait until it is done"
-                );
+                tracing::warn!(statement, "this copies the whole table; producers wait until it is done");
             } else {
                 tracing::info!(statement, "completing the outbox");
             }
@@ -138,7 +135,9 @@ impl Inner {
         }
         let Some(table) = answers[0].first() else { return Ok(None) };
         let pairs = |rows: &[mysql_async::Row], second: &str| {
-            rows.iter().map(|row| Ok((get(row, "name")?, get(row, second)?))).collect::<Result<Vec<_>, Failure>>()
+            rows.iter()
+                .map(|row| Ok((get(row, "name")?, get(row, second)?)))
+                .collect::<Result<Vec<_>, Failure>>()
         };
         Ok(Some(Found {
             engine: get::<Option<String>>(table, "engine")?.unwrap_or_default(),

@@ -10,9 +10,7 @@ use uuid::Uuid;
 use crate::connection::{Answer, Session, Use, get};
 use crate::error::{DEADLOCK, Failure};
 use crate::store::{Inner, TRIES};
-use crate::value::{
-    Literal, bytes, created_ts, delay, int, lane, list, null, stored_attempts, text, uuid,
-};
+use crate::value::{Literal, bytes, created_ts, delay, int, lane, list, null, stored_attempts, text, uuid};
 
 const DOING: &str = "settling";
 /// The most characters of an error text that are kept.
@@ -38,7 +36,11 @@ impl Inner {
         }
     }
 
-    async fn settle_in(&self, session: &mut Session, request: &SettleRequest) -> Result<SettleReport, Failure> {
+    async fn settle_in(
+        &self,
+        session: &mut Session,
+        request: &SettleRequest,
+    ) -> Result<SettleReport, Failure> {
         let lanes = request.settlements.iter().map(|it| it.record.lane).collect();
         let held = self.fence(session, request.relay, &lanes).await?;
         let mut report = SettleReport::default();
@@ -86,9 +88,8 @@ impl Inner {
             let rows = list(chunk.iter().map(|it| row(*it.record.id.as_uuid())));
             statement.bind(&[("rows", rows)]) + ";"
         });
-        let rest = others.chunks(CHUNK).map(|chunk| {
-            self.sql.settle.bind(&[("outcomes", outcomes(chunk))]) + ";"
-        });
+        let rest =
+            others.chunks(CHUNK).map(|chunk| self.sql.settle.bind(&[("outcomes", outcomes(chunk))]) + ";");
         marks.chain(rest).collect()
     }
 
@@ -135,7 +136,9 @@ fn outcomes(settlements: &[&Settlement]) -> Literal {
     for settlement in settlements {
         let (kind, attempts, wait, error) = match &settlement.outcome {
             Outcome::Processed => (1, None, 0, None),
-            Outcome::Retry { after, attempts, error } => (2, Some(*attempts), delay(*after), Some(cut(error))),
+            Outcome::Retry { after, attempts, error } => {
+                (2, Some(*attempts), delay(*after), Some(cut(error)))
+            }
             Outcome::Dead { attempts, error, park: false } => (3, Some(*attempts), 0, Some(cut(error))),
             Outcome::Dead { attempts, error, park: true } => (4, Some(*attempts), 0, Some(cut(error))),
             Outcome::Released { attempts } => (5, Some(*attempts), 0, None),

@@ -160,10 +160,12 @@ mod tests {
     #[test]
     fn neither_names_nor_values_are_taken_for_placeholders() {
         let table = TableName::parse("a:b{outbox}").unwrap();
-        let statement = Statement::new(&table, "-- why :not\nSELECT :x, :y FROM {outbox}, {outbox_key} -- end");
+        let statement =
+            Statement::new(&table, "-- why :not\nSELECT :x, :y FROM {outbox}, {outbox_key} -- end");
         let sql = statement.bind(&[("x", text(":y ' \\ {outbox}")), ("y", int(-7))]);
         let hex: String = ":y ' \\ {outbox}".bytes().map(|byte| format!("{byte:02X}")).collect();
-        let expected = format!("SELECT _utf8mb4 X'{hex}', -7 FROM `a:b{{outbox}}`, `a:b{{outbox}}_key` -- end");
+        let expected =
+            format!("SELECT _utf8mb4 X'{hex}', -7 FROM `a:b{{outbox}}`, `a:b{{outbox}}_key` -- end");
         assert_eq!(sql, expected);
     }
 }

@@ -66,7 +66,8 @@ impl Settings {
             "ssl-ca" => self.roots = Some(value.to_owned()),
             "socket" => self.socket = Some(value.to_owned()),
             _ => {
-                let text = format!("it has an unknown parameter {name:?}; known are ssl-mode, ssl-ca and socket");
+                let text =
+                    format!("it has an unknown parameter {name:?}; known are ssl-mode, ssl-ca and socket");
                 return Err(invalid(&text));
             }
         }
@@ -97,7 +98,8 @@ impl Settings {
         if let Some(file) = &self.roots {
             let read = std::fs::read(file);
             let read = read.map_err(|source| {
-                Error::new(ErrorKind::InvalidInput, format!("ssl-ca {file:?} cannot be read")).with_source(source)
+                Error::new(ErrorKind::InvalidInput, format!("ssl-ca {file:?} cannot be read"))
+                    .with_source(source)
             });
             return Ok(vec![read?]);
         }
@@ -117,9 +119,8 @@ fn mode(value: &str) -> Result<Mode, Error> {
         "verify_ca" => Ok(Mode::VerifyCa),
         "verify_identity" => Ok(Mode::VerifyIdentity),
         _ => {
-            let text = format!(
-                "ssl-mode is {value:?}; it must be disabled, required, verify_ca or verify_identity"
-            );
+            let text =
+                format!("ssl-mode is {value:?}; it must be disabled, required, verify_ca or verify_identity");
             Err(invalid(&text))
         }
     }
@@ -154,7 +155,8 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        let target = Target::parse("mariadb://us%40er:p%3Ass@db.example:3311/shop?ssl-mode=REQUIRED").unwrap();
+        let target =
+            Target::parse("mariadb://us%40er:p%3Ass@db.example:3311/shop?ssl-mode=REQUIRED").unwrap();
         assert_eq!(target.database, "shop");
         assert_eq!(target.opts.user(), Some("us@er"));
         assert_eq!(target.opts.pass(), Some("p:ss"));

@@ -140,7 +140,8 @@ impl Inner {
         let look = self.sql.purge_keys.bind(&[age.clone(), ("most", limit(most))]);
         let mut keys = Vec::new();
         for row in self.run(Use::Other, PURGING, &look).await? {
-            let key: Vec<u8> = get(&row, "idempotency_key").map_err(|failure| self.error(PURGING, failure))?;
+            let key: Vec<u8> =
+                get(&row, "idempotency_key").map_err(|failure| self.error(PURGING, failure))?;
             keys.push(bytes(&key));
         }
         self.forget(&keys, |keys| self.sql.forget_keys.bind(&[("keys", keys), age.clone()])).await

@@ -58,9 +58,7 @@ pub(crate) fn optional_text(value: Option<&str>) -> Literal {
 pub(crate) fn payload(value: &[u8]) -> Literal {
     let is_plain = |byte: &u8| (b' '..=b'~').contains(byte) && *byte != b'\\';
     match std::str::from_utf8(value) {
-        Ok(text) if value.iter().all(is_plain) => {
-            Literal(format!("_utf8mb4'{}'", text.replace('\'', "''")))
-        }
+        Ok(text) if value.iter().all(is_plain) => Literal(format!("_utf8mb4'{}'", text.replace('\'', "''"))),
         Ok(valid) => text(valid),
         Err(_) => bytes(value),
     }

@@ -13,9 +13,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mysql_async::prelude::{FromValue, Queryable};
 use mysql_async::{Conn, Opts, OptsBuilder, TxOpts};
-use posthaste::{Admin, DueRecords, Error, Keys, Lane, Message, MessageId, ReadRequest, Receipt, Scan, Store};
+use posthaste::{
+    Admin, DueRecords, Error, Keys, Lane, Message, MessageId, ReadRequest, Receipt, Scan, Store,
+};
 use posthaste_mysql::{MySqlOptions, MySqlOutbox, MySqlStore, Partition, Payload};
-use posthaste_testkit::{FixtureTransaction, StoreFixture};
+use posthaste_testkit::{FixtureTransaction, Payloads, StoreFixture};
 use tokio::sync::{mpsc, oneshot};
 
 /// The two kinds of server.
@@ -175,7 +177,8 @@ impl Fixture {
             ("outbox_inbox", &["seen_at"]),
         ];
         for (table, columns) in columns {
-            let set = |column: &&str| format!("{column} = {column} - INTERVAL {} MICROSECOND", by.as_micros());
+            let set =
+                |column: &&str| format!("{column} = {column} - INTERVAL {} MICROSECOND", by.as_micros());
             let sets: Vec<_> = columns.iter().map(set).collect();
             self.database.execute(&format!("UPDATE {table} SET {}", sets.join(", "))).await;
         }
@@ -228,6 +231,10 @@ impl<const MARIADB: bool, const BINARY: bool, const PARTITIONED: bool> StoreFixt
         true
     }
 
+    fn payloads(&self) -> Payloads {
+        if BINARY { Payloads::AnyBytes } else { Payloads::Json }
+    }
+
     async fn advance(&self, by: Duration) {
         self.0.advance(by).await;
     }
@@ -275,7 +282,11 @@ async fn serve(outbox: MySqlOutbox, mut conn: Conn, mut requests: mpsc::Receiver
                 let _ = answer.send(enqueued.map(|receipts| receipts.iter().map(Receipt::id).collect()));
             }
             Request::End { commit, done } => {
-                if commit { tx.commit().await.unwrap() } else { tx.rollback().await.unwrap() }
+                if commit {
+                    tx.commit().await.unwrap()
+                } else {
+                    tx.rollback().await.unwrap()
+                }
                 let _ = done.send(());
                 return;
             }

@@ -17,7 +17,7 @@ use posthaste::{
     Admin, DueRecords, Error, Keys, Lane, Message, MessageId, ReadRequest, Receipt, Scan, Store,
 };
 use posthaste_postgres::{Partition, PostgresOptions, PostgresOutbox, PostgresStore};
-use posthaste_testkit::{FixtureTransaction, StoreFixture};
+use posthaste_testkit::{FixtureTransaction, Payloads, StoreFixture};
 use tokio_postgres::{Client, NoTls};
 
 /// Where the server is; override with `POSTHASTE_TEST_POSTGRES`.
@@ -188,6 +188,10 @@ impl StoreFixture for PostgresFixture {
         true
     }
 
+    fn payloads(&self) -> Payloads {
+        Payloads::AnyBytes
+    }
+
     /// Shifts every stored time back.
     async fn advance(&self, by: Duration) {
         let columns = [
@@ -331,6 +335,10 @@ impl StoreFixture for PartitionedFixture {
 
     fn concurrent_transactions(&self) -> bool {
         true
+    }
+
+    fn payloads(&self) -> Payloads {
+        Payloads::AnyBytes
     }
 
     async fn advance(&self, by: Duration) {
