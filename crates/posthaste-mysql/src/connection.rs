@@ -255,10 +255,6 @@ pub(crate) async fn ask<Q: Queryable>(
 }
 
 impl Session {
-    pub(crate) fn server(&self) -> Server {
-        self.live.server
-    }
-
     /// Whether the connection was made for this session.
     pub(crate) fn is_new(&self) -> bool {
         self.is_new

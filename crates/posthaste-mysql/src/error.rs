@@ -43,10 +43,9 @@ impl Failure {
     /// Whether a connection on which this happened should not be used any more.
     pub(crate) fn is_fatal(&self) -> bool {
         match self {
-            Self::TimedOut => true,
             Self::Ours(_) => false,
             Self::Driver(Driver::Server(error)) => breaks_connection(error.code),
-            Self::Driver(_) => true,
+            Self::TimedOut | Self::Driver(_) => true,
         }
     }
 

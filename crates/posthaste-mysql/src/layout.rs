@@ -123,7 +123,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Whether the table can be an outbox: with InnoDB, and the columns of velmie's.
+    /// Whether the table can be an outbox: with `InnoDB`, and the columns of velmie's.
     pub(crate) fn check(&self, table: &TableName) -> Result<(), Error> {
         let refused = |text: String| Err(Error::new(ErrorKind::ForeignTable, text));
         if !self.engine.eq_ignore_ascii_case("InnoDB") {

@@ -1,7 +1,7 @@
 //! MySQL and MariaDB for [Posthaste](posthaste): [`MySqlOutbox`] enqueues in the caller's own `mysql_async` transaction,
 //! [`MySqlStore`] is what a relay and an operator work with, [`MySqlInbox`] tells a consumer what it has seen.
 //!
-//! MySQL 8.0 and later, MariaDB 10.6 and later, InnoDB. The way of a message through this crate: `enqueue.rs` →
+//! MySQL 8.0 and later, MariaDB 10.6 and later, on `InnoDB`. The way of a message through this crate: `enqueue.rs` →
 //! `sql/enqueue.sql` → `read.rs` → `sql/heads.sql`, `sql/rows.sql` → the relay → `settle.rs` → `sql/settle_processed.sql`.
 
 mod admin;

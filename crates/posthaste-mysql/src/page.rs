@@ -95,10 +95,6 @@ impl<'a> Filling<'a> {
         self.reached[scan].revision = revision;
     }
 
-    pub(crate) fn set_firm(&mut self, scan: usize, firm: Option<Position>) {
-        self.reached[scan].firm = firm;
-    }
-
     /// Behind which position a scan goes on.
     pub(crate) fn behind(&self, scan: usize) -> Option<Position> {
         self.walks[scan].behind

@@ -98,7 +98,7 @@ impl MySqlStore {
     /// It takes SELECT, ALTER, CREATE and INSERT on the outbox, and with a retention DROP and LOCK TABLES too.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] if the outbox is not partitioned by RANGE (created_ts) with a last partition for what is
+    /// [`ErrorKind::InvalidInput`] if the outbox is not partitioned by `RANGE (created_ts)` with a last partition for what is
     /// later than all others, or a setting makes no sense; and what the database reports.
     ///
     /// # Cancel safety
@@ -327,7 +327,7 @@ impl Inner {
             let expression = by.1.replace(['`', ' '], "").to_ascii_lowercase();
             if by.0 != "RANGE" || expression != "created_ts" || column("subpartitions")?.is_some() {
                 let text = format!(
-                    "{} is not partitioned by RANGE (created_ts) without subpartitions; make one with \
+                    "{} is not partitioned by `RANGE (created_ts)` without subpartitions; make one with \
                      `posthaste migrate --partition day` or month",
                     self.table
                 );

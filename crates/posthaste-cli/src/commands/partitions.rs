@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_postgres::{Partition, PartitionPlan, PartitionReport};
-
-use crate::database::{Every, Extras, Target};
+use crate::database::{Every, Extras, Keep, PartitionsDone, PartitionsWork, Target};
 use crate::durations;
 use crate::failure::{Failure, tell};
 use crate::logging::LogArgs;
@@ -14,23 +12,27 @@ use crate::shutdown::StopRequests;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// How far ahead partitions are made (units: s, m, h, d)
-    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = durations::parse_delay)]
+    /// How far ahead partitions are made (units: s, m, h, d) [default: 30d; MySQL by month: 90d]
+    #[arg(long, value_name = "TIME", value_parser = durations::parse_delay)]
     #[arg(allow_hyphen_values = true)]
-    lookahead: Duration,
+    lookahead: Option<Duration>,
 
-    /// How long after its end a partition is kept: a time, or `forever`
-    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = retention)]
+    /// How long after its end a partition is kept: a time, or `forever` [default: 7d; MySQL: forever]
+    #[arg(long, value_name = "TIME", value_parser = retention)]
     #[arg(allow_hyphen_values = true)]
-    retention: Retention,
+    retention: Option<Keep>,
 
-    /// Drop partitions that hold dead messages too
+    /// Drop partitions that hold dead messages too; on MySQL they never keep one
     #[arg(long)]
     include_dead: bool,
 
     /// How long a new partition is [default: as the newest one that is there]
-    #[arg(long, value_enum, value_name = "LENGTH")]
+    #[arg(long, visible_alias = "period", value_enum, value_name = "LENGTH")]
     partition: Option<Every>,
+
+    /// The lock under which one instance works at a time [MySQL; default: outbox:partitions:TABLE]
+    #[arg(long, value_name = "NAME")]
+    lock_name: Option<String>,
 
     /// Look after the partitions once, and end
     #[arg(long, conflicts_with = "check_every")]
@@ -45,17 +47,15 @@ pub(crate) struct Args {
     logs: LogArgs,
 }
 
-/// How long partitions are kept; `None`: for ever.
-#[derive(Debug, Clone, Copy)]
-struct Retention(Option<Duration>);
-
 const EXAMPLES: &str = "\
-For an outbox on PostgreSQL that was made by `posthaste migrate --partition`. Runs until SIGTERM or \
+For an outbox on PostgreSQL or MySQL that was made by `posthaste migrate --partition`. Runs until SIGTERM or \
 Ctrl-C, or once with --once. It may run in many places: of several, one works at a time.
 
 A partition is dropped only if every message in it was published (or, with --include-dead, given \
 up). A change that somebody holds up for more than 300 ms is postponed, so that producers never \
-queue behind it: to a minute later, or to the next run of --once, which then ends with exit code 1.
+queue behind it: to a minute later, or to the next run of --once, which then ends with exit code 1. \
+On MySQL a change waits for a second, old partitions are dropped behind a short LOCK TABLES, and one \
+message that is not over keeps all of them.
 
 Examples:
   posthaste partitions
@@ -71,7 +71,7 @@ pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
     let database = target.open().await?;
     let Some(extras) = database.extras else {
         return Err(Failure::bad_input("this kind of database has no partitions").hint(
-            "partitions are for PostgreSQL; elsewhere `posthaste purge` and --retain delete old messages",
+            "partitions are for PostgreSQL and MySQL; elsewhere `posthaste purge` and --retain delete old messages",
         ));
     };
     let plan = plan(extras.as_ref(), &args).await?;
@@ -95,23 +95,28 @@ pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
             () = requests.next() => return Ok(()),
             report = extras.maintain_partitions(&plan) => report.unwrap_or_else(|error| {
                 tell("warning", &format!("{error}; trying again in {}", durations::human(args.check_every)));
-                PartitionReport::default()
+                PartitionsDone::default()
             }),
         };
     }
 }
 
-async fn plan(extras: &dyn Extras, args: &Args) -> Result<PartitionPlan, Failure> {
+async fn plan(extras: &dyn Extras, args: &Args) -> Result<PartitionsWork, Failure> {
     let there = extras.partitioned_by().await?;
-    let Some(every) = args.partition.map(Partition::from).or(there) else {
+    let Some(every) = args.partition.or(there) else {
         return Err(Failure::bad_input("there is no partition yet that shows how long they are to be")
             .hint("say --partition day or --partition month"));
     };
-    let plan = PartitionPlan::new(every).lookahead(args.lookahead).retention(args.retention.0);
-    Ok(plan.include_dead(args.include_dead))
+    Ok(PartitionsWork {
+        every,
+        lookahead: args.lookahead,
+        retention: args.retention,
+        include_dead: args.include_dead,
+        lock_name: args.lock_name.clone(),
+    })
 }
 
-fn print(report: &PartitionReport, is_once: bool) -> Result<(), Failure> {
+fn print(report: &PartitionsDone, is_once: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     let parts = [
         ("created", &report.created, ""),
@@ -124,13 +129,13 @@ fn print(report: &PartitionReport, is_once: bool) -> Result<(), Failure> {
             output.line(format_args!("{done} {name}{why}"))?;
         }
     }
-    if is_once && *report == PartitionReport::default() {
+    if is_once && *report == PartitionsDone::default() {
         output.line("nothing to do")?;
     }
     Ok(output.finish()?)
 }
 
-fn postponed(report: &PartitionReport) -> Failure {
+fn postponed(report: &PartitionsDone) -> Failure {
     let text = match report.postponed.len() {
         1 => "1 change was postponed".to_owned(),
         count => format!("{count} changes were postponed"),
@@ -139,11 +144,9 @@ fn postponed(report: &PartitionReport) -> Failure {
         .hint("run it again")
 }
 
-fn retention(text: &str) -> Result<Retention, String> {
+fn retention(text: &str) -> Result<Keep, String> {
     match text {
-        "forever" => Ok(Retention(None)),
-        _ => durations::parse_delay(text)
-            .map(|time| Retention(Some(time)))
-            .map_err(|error| format!("{error}; or say forever")),
+        "forever" => Ok(Keep::Forever),
+        _ => durations::parse_delay(text).map(Keep::For).map_err(|error| format!("{error}; or say forever")),
     }
 }

@@ -283,9 +283,9 @@ async fn serve(outbox: MySqlOutbox, mut conn: Conn, mut requests: mpsc::Receiver
             }
             Request::End { commit, done } => {
                 if commit {
-                    tx.commit().await.unwrap()
+                    tx.commit().await.unwrap();
                 } else {
-                    tx.rollback().await.unwrap()
+                    tx.rollback().await.unwrap();
                 }
                 let _ = done.send(());
                 return;
