@@ -20,6 +20,8 @@ const CHUNK_MESSAGES: usize = 1_000;
 const CHUNK_BYTES: usize = 1024 * 1024;
 /// What is shorter is sent without asking the server how much it takes: nobody sets its limit so low.
 const SMALL: usize = 64 * 1024;
+/// What a statement takes besides its rows.
+const AROUND: usize = 2 * 1024;
 const SAVE: &str = "SAVEPOINT posthaste_enqueue";
 const KEEP: &str = "RELEASE SAVEPOINT posthaste_enqueue";
 const UNDO: &str = "ROLLBACK TO SAVEPOINT posthaste_enqueue; RELEASE SAVEPOINT posthaste_enqueue";
@@ -109,8 +111,7 @@ impl MySqlOutbox {
         messages.iter().try_for_each(|message| self.rules.check(message))?;
         check_duplicates(messages)?;
         let rows: Vec<_> = messages.iter().map(row).collect();
-        let chunks = chunks(messages, &rows);
-        self.check_size(tx, &rows).await?;
+        let chunks = chunks(messages, &rows, self.room(tx, &rows).await?);
         // One statement by itself is done or not; several are undone together.
         let is_saved = chunks.len() > 1 || chunks.iter().any(|chunk| chunk.statements(&self.sql).len() > 1);
         for (n, chunk) in chunks.iter().enumerate() {
@@ -146,26 +147,26 @@ impl MySqlOutbox {
         })
     }
 
-    /// Refuses what the server would not take, which would cost the connection.
-    async fn check_size(&self, tx: &mut Transaction<'_>, rows: &[Literal]) -> Result<(), Error> {
-        let longest = rows.iter().map(|row| row.as_sql().len()).max().unwrap_or_default();
+    /// How many bytes a round trip may take. Refuses a message that the server would not take, which would cost the
+    /// connection.
+    async fn room(&self, tx: &mut Transaction<'_>, rows: &[Literal]) -> Result<usize, Error> {
         let all: usize = rows.iter().map(|row| row.as_sql().len()).sum();
         if all <= SMALL {
-            return Ok(());
+            return Ok(CHUNK_BYTES);
         }
         let (mut answers, result) = ask(tx, "SELECT @@max_allowed_packet AS most").await;
         result.map_err(|error| self.error(error))?;
-        let rows = answers.pop().map(|answer| answer.rows).unwrap_or_default();
-        let most: usize = first(&rows, "most").map_err(|failure| failure.into_error(DOING, ""))?;
-        let around = 1_024;
-        if longest.saturating_add(around) > most || all.min(CHUNK_BYTES) + around > most {
+        let rows_of_answer = answers.pop().map(|answer| answer.rows).unwrap_or_default();
+        let most: usize = first(&rows_of_answer, "most").map_err(|failure| failure.into_error(DOING, ""))?;
+        let longest = rows.iter().map(|row| row.as_sql().len()).max().unwrap_or_default();
+        if longest.saturating_add(AROUND) > most {
             let text = format!(
-                "the messages take {} bytes as a statement, more than the server's max_allowed_packet of {most}",
-                longest.max(all.min(CHUNK_BYTES)) + around
+                "a message takes {} bytes as a statement, more than the server's max_allowed_packet of {most}",
+                longest + AROUND
             );
             return Err(Error::new(ErrorKind::PayloadTooLarge, text));
         }
-        Ok(())
+        Ok(CHUNK_BYTES.min(most - AROUND))
     }
 
     fn receipt(&self, message: &Message) -> Receipt {
@@ -250,13 +251,13 @@ impl Chunk<'_> {
 }
 
 /// Splits messages so that no round trip takes too much.
-fn chunks<'a>(messages: &'a [Message], rows: &'a [Literal]) -> Vec<Chunk<'a>> {
+fn chunks<'a>(messages: &'a [Message], rows: &'a [Literal], room: usize) -> Vec<Chunk<'a>> {
     let mut chunks = Vec::new();
     let (mut start, mut size) = (0, 0);
     for (n, row) in rows.iter().enumerate() {
         // The statement around it and the key that may come with it.
         let bytes = row.as_sql().len() + 768;
-        if n > start && (size + bytes > CHUNK_BYTES || n - start == CHUNK_MESSAGES) {
+        if n > start && (size + bytes > room || n - start == CHUNK_MESSAGES) {
             chunks.push(Chunk { messages: &messages[start..n], rows: &rows[start..n] });
             (start, size) = (n, 0);
         }

@@ -125,7 +125,10 @@ impl MySqlStore {
     /// Gives an outbox that was made partitioned its first partitions.
     pub(crate) async fn make_first_partitions(&self, applied: &[Migration]) -> Result<(), Error> {
         if let Some(every) = self.0.options.partition.filter(|_| !applied.is_empty()) {
-            self.maintain_partitions(&PartitionPlan::new(every)).await?;
+            // The usual name is shared by outboxes of this name in all databases of the server.
+            let name = self.0.table.hash_in(&self.0.database);
+            let plan = PartitionPlan::new(every).lock_name(format!("posthaste:first:{name:08x}"));
+            self.maintain_partitions(&plan).await?;
         }
         Ok(())
     }

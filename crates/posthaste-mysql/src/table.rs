@@ -55,6 +55,11 @@ impl TableName {
         }
     }
 
+    /// A number that stands for it and its database.
+    pub(crate) fn hash_in(&self, database: &str) -> u32 {
+        fnv1a(&format!("{database}.{}", self.table))
+    }
+
     /// The name of a lock that belongs to it, at most 64 characters.
     pub(crate) fn lock_name(&self, prefix: &str) -> String {
         let table = match &self.database {

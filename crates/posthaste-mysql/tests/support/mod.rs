@@ -7,6 +7,8 @@
     reason = "each test binary uses its own part; a test may panic"
 )]
 
+pub mod proxy;
+
 use std::sync::Arc;
 use std::time::Duration;
 

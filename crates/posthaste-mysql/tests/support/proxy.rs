@@ -24,14 +24,15 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    pub async fn start() -> Self {
+    /// A proxy before a server at an address.
+    pub async fn start(server: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mode = Arc::new(watch::Sender::new(Mode::Forward));
         let modes = mode.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(serve(client, modes.clone()));
+                tokio::spawn(serve(client, server.clone(), modes.clone()));
             }
         });
         Self { address, mode }
@@ -41,14 +42,14 @@ impl Proxy {
         self.mode.send_replace(mode);
     }
 
-    pub fn url(&self) -> String {
-        super::url_as("postgres").replace(&super::address(), &self.address.to_string()) + "?sslmode=disable"
+    pub fn address(&self) -> String {
+        self.address.to_string()
     }
 }
 
-async fn serve(client: TcpStream, mode: Arc<watch::Sender<Mode>>) {
+async fn serve(client: TcpStream, server: String, mode: Arc<watch::Sender<Mode>>) {
     let mut closed = mode.subscribe();
-    let Ok(server) = TcpStream::connect(super::address()).await else { return };
+    let Ok(server) = TcpStream::connect(server).await else { return };
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();
     tokio::select! {
