@@ -86,8 +86,14 @@ impl MySqlOutbox {
     /// # Cancel safety
     /// Dropping the future leaves open whether the message was enqueued in the transaction: roll it back.
     pub async fn enqueue(&self, tx: &mut Transaction<'_>, message: &Message) -> Result<Receipt, Error> {
-        self.enqueue_messages(tx, std::slice::from_ref(message)).await?;
-        Ok(self.receipt(message))
+        match self.enqueue_messages(tx, std::slice::from_ref(message)).await {
+            Ok(()) => Ok(self.receipt(message)),
+            Err(error) if error.kind() == ErrorKind::DuplicateId => {
+                let text = format!("id {} is there already: the message was enqueued before", message.id());
+                Err(Error::new(ErrorKind::DuplicateId, text))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Enqueues messages in the order given; all or, after a duplicate or a message that is refused, none of them. A

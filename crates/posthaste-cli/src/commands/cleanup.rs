@@ -55,8 +55,8 @@ Examples:
 pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
     args.logs.start();
     let mut requests = StopRequests::listen()?;
-    // Its role may not look how far the tables are.
-    let database = target.open_to_enqueue().await?;
+    // Its role cannot see how far the tables are.
+    let database = target.open_any()?;
     let Some(extras) = database.extras else {
         return Err(Failure::bad_input("cleanup is for MySQL")
             .hint("`posthaste purge` and a relay's --retain delete old messages here"));
