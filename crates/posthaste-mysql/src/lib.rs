@@ -16,6 +16,8 @@ mod mend;
 mod options;
 mod page;
 mod partitions;
+#[cfg(test)]
+mod plans;
 mod read;
 mod schema;
 mod settle;

@@ -22,6 +22,8 @@ const DOING: &str = "reading";
 const LARGE: usize = 16 * 1024;
 /// How many rows one statement names.
 const CHUNK: usize = 500;
+/// Of how many scans heads are read at a time.
+const LANES_AT_A_TIME: usize = 16;
 /// The fewest heads of a scan that are read at a time.
 const LEAST_HEADS: usize = 32;
 /// The fewest due rows of a lane that are looked at.
@@ -131,9 +133,10 @@ impl Inner {
         scans: &[usize],
         filling: &mut Filling<'_>,
     ) -> Result<(), Failure> {
-        // Enough for a page and for what is in hand, shared by the scans.
-        let wanted =
-            request.max_rows.saturating_mul(4).saturating_add(2 * request.in_hand.len()) / scans.len();
+        // A few lanes at a time: where there is much to read, they fill the page. Enough for it and for what is in hand.
+        let scans = &scans[..scans.len().min(LANES_AT_A_TIME)];
+        let in_hand = 2 * request.in_hand.len() / request.scans.len();
+        let wanted = (request.max_rows.saturating_mul(2) / scans.len()).saturating_add(in_hand);
         let most = |filling: &Filling<'_>, scan: usize| {
             wanted.clamp(LEAST_HEADS, 4_096).min(filling.heads_left(scan))
         };
