@@ -122,6 +122,7 @@ impl Inner {
             self.sql.stats_held.bind(&values),
             self.sql.stats_dead.bind(&values),
             self.sql.stats_oldest.text(),
+            self.sql.stats_oldest_due.bind(&values),
         ] {
             answers.push(self.run(Use::Other, COUNTING, &sql).await?);
         }
@@ -140,8 +141,7 @@ fn to_stats(cap: Option<u64>, answers: &[Vec<Row>], lanes: &[Row], relays: &[Row
     let (ready, ready_blocked) = (figure(0, "looked_at")?, figure(0, "blocked")?);
     let (held, held_blocked, due) = (figure(1, "looked_at")?, figure(1, "blocked")?, figure(1, "due")?);
     let partial = is_partial(ready) || is_partial(held);
-    let nothing: bool = first(&answers[3], "nothing")?;
-    let age: i64 = first(&answers[3], "age")?;
+    let ages: [Option<i64>; 2] = [first(&answers[3], "age")?, first(&answers[4], "age")?];
     let mut leased = 0;
     for row in lanes {
         leased += usize::from(get::<bool>(row, "leased")?);
@@ -151,7 +151,7 @@ fn to_stats(cap: Option<u64>, answers: &[Vec<Row>], lanes: &[Row], relays: &[Row
         waiting: capped(ready_blocked + held - due, partial),
         blocked: capped(ready_blocked + held_blocked, partial),
         dead: capped(figure(2, "dead")?, false),
-        oldest_ready_age: (!nothing).then(|| duration(age)),
+        oldest_ready_age: ages.into_iter().flatten().max().map(duration),
         lanes_total: lanes.len(),
         lanes_leased: leased,
         relays: relays.iter().map(to_relay).collect::<Result<_, _>>()?,

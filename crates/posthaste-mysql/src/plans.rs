@@ -54,6 +54,7 @@ fn statements(sql: &Sql) -> Vec<(&'static str, String, &'static [&'static str])>
     let one = ids()[0];
     vec![
         ("probe", sql.probe.bind(&[lanes]), &["posthaste_ready"]),
+        ("probe_due", sql.probe_due.bind(&[("lane", int(7))]), &["posthaste_ready"]),
         ("heads", sql.heads.bind(&head), &["posthaste_ready"]),
         ("due_heads", sql.due_heads.bind(&head), &["posthaste_ready"]),
         ("rows", sql.rows.bind(&named), &["PRIMARY", "posthaste_held"]),

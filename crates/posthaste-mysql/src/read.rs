@@ -113,14 +113,27 @@ impl Inner {
     ) -> Result<BTreeMap<Lane, Probed>, Failure> {
         let lanes: HashSet<_> = request.scans.iter().map(|scan| scan.lane.0).collect();
         let probe = self.sql.probe.bind(&[("lanes", list(lanes.into_iter().map(int)))]);
-        let mut probed = BTreeMap::new();
+        let (mut probed, mut held) = (BTreeMap::new(), Vec::new());
         for row in session.rows(&probe).await? {
             let of_lane = lane(get(&row, "lane")?);
             for (scan, _) in of_lane_in(request, of_lane) {
                 filling.set_revision(scan, get(&row, "revision")?);
             }
-            let is_set = |column| Ok::<_, Failure>(get::<Option<i64>>(&row, column)?.is_some());
-            probed.insert(of_lane, Probed { ready: is_set("ready")?, due: is_set("due")? });
+            let ready = get::<Option<i64>>(&row, "ready")?.is_some();
+            if get::<bool>(&row, "held")? {
+                held.push(of_lane);
+            }
+            probed.insert(of_lane, Probed { ready, due: false });
+        }
+        held.retain(|lane| of_lane_in(request, *lane).any(|(_, scan)| scan.due != DueRecords::Skip));
+        if !held.is_empty() {
+            let arm = |lane: &Lane| self.sql.probe_due.bind(&[("lane", int(lane.0))]);
+            let arms: Vec<_> = held.iter().map(arm).collect();
+            for row in session.rows(&arms.join(" UNION ALL ")).await? {
+                if let Some(lane) = probed.get_mut(&lane(get(&row, "lane")?)) {
+                    lane.due = true;
+                }
+            }
         }
         Ok(probed)
     }

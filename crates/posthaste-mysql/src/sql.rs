@@ -36,11 +36,11 @@ statements! {
     enqueue, enqueue_key,
     lease_renew, lease_own, lease_held, lease_live, lease_live_ids, lease_give_back, lease_free, lease_take, lease_lanes,
     leave_lanes, leave_relay,
-    begin_read, probe, revisions, heads, due_heads, rows, payloads,
+    begin_read, probe, probe_due, revisions, heads, due_heads, rows, payloads,
     fence, begin_attempt, settle_processed, settle_delete, settle,
     upkeep_lease, purge_look, purge_delete, purge_keys, purge_relays, purge_inbox,
     list, show, dead, mend_lock_lanes, mend_lock_rows, mend_revise, redrive, discard,
-    stats_ready, stats_held, stats_dead, stats_oldest, stats_lanes, relays,
+    stats_ready, stats_held, stats_dead, stats_oldest, stats_oldest_due, stats_lanes, relays,
     first_time, partitions_found, partition_has_pending, forget_keys, forget_seen,
 }
 
