@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use posthaste::{Error, ErrorKind};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::partitions::{check_lock_name, take_lock};
@@ -110,6 +111,37 @@ impl MySqlStore {
         }
         drop(session);
         Ok(report)
+    }
+
+    /// Does a pass now and then every so often, until `stop` is over. What goes wrong is logged, and tried again the next
+    /// time.
+    ///
+    /// # Errors
+    /// As the first pass of [`clean_up`](Self::clean_up): what is wrong from the beginning.
+    ///
+    /// # Cancel safety
+    /// What was deleted stays deleted.
+    pub async fn clean_up_until(
+        &self,
+        cleanup: &Cleanup,
+        every: Duration,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
+        let mut stop = std::pin::pin!(stop);
+        let mut report = self.clean_up(cleanup).await?;
+        loop {
+            tracing::debug!(?report, "cleaned up");
+            let next = Instant::now() + every;
+            tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                () = tokio::time::sleep_until(next) => {}
+            }
+            report = self.clean_up(cleanup).await.unwrap_or_else(|error| {
+                tracing::warn!(error = &error as &dyn std::error::Error, "cleaning up failed");
+                CleanupReport::default()
+            });
+        }
     }
 }
 

@@ -184,7 +184,7 @@ fn session_settings(lock_timeout: Duration) -> String {
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET NAMES utf8mb4; \
          SET SESSION time_zone = '+00:00', SESSION autocommit = 1, \
          SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO', \
-         SESSION sql_safe_updates = 0, SESSION sql_select_limit = DEFAULT, \
+         SESSION wait_timeout = 28800, SESSION sql_safe_updates = 0, SESSION sql_select_limit = DEFAULT, \
          SESSION innodb_lock_wait_timeout = {seconds}, SESSION lock_wait_timeout = {seconds}"
     )
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use posthaste::{Error, ErrorKind, Migration};
+use tokio::time::Instant;
 
 use crate::connection::{Session, first, get};
 use crate::error::Failure;
@@ -105,6 +106,40 @@ impl MySqlStore {
     /// Each change is either done or undone.
     pub async fn maintain_partitions(&self, plan: &PartitionPlan) -> Result<PartitionReport, Error> {
         self.0.maintain_partitions(plan).await
+    }
+
+    /// Does a pass now and then every so often, until `stop` is over. What goes wrong is logged, and tried again the next
+    /// time.
+    ///
+    /// # Errors
+    /// As the first pass of [`maintain_partitions`](Self::maintain_partitions): what is wrong from the beginning.
+    ///
+    /// # Cancel safety
+    /// Each change is either done or undone.
+    pub async fn maintain_partitions_until(
+        &self,
+        plan: &PartitionPlan,
+        every: Duration,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
+        let mut stop = std::pin::pin!(stop);
+        let mut report = self.maintain_partitions(plan).await?;
+        loop {
+            tracing::debug!(?report, "looked after the partitions");
+            let next = Instant::now() + every;
+            tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                () = tokio::time::sleep_until(next) => {}
+            }
+            report = self.maintain_partitions(plan).await.unwrap_or_else(|error| {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "looking after the partitions failed"
+                );
+                PartitionReport::default()
+            });
+        }
     }
 
     /// How long a stretch of time the newest partition holds; `None` where there is none besides the last one.

@@ -54,7 +54,8 @@ impl MySqlStore {
                 target,
                 options.connections,
                 options.connect_timeout,
-                options.statement_timeout,
+                // The server gives up first, so that the connection can be kept.
+                options.statement_timeout.mul_f64(0.75),
             ),
             waker: Waker::default(),
             purger: Purger::default(),

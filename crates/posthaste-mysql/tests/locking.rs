@@ -36,7 +36,7 @@ async fn produce(database: Arc<Database>, outbox: Arc<MySqlOutbox>, producer: us
             .unwrap();
         let key = (producer * 7 + n) % 40;
         let messages: Vec<_> =
-            (0..1 + n % 3).map(|_| Message::new("e").aggregate("a", key).payload("1")).collect();
+            (0..=n % 3).map(|_| Message::new("e").aggregate("a", key).payload("1")).collect();
         outbox
             .enqueue_all(&mut tx, &messages)
             .await

@@ -6,13 +6,14 @@ mod support;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, TxOpts};
 use posthaste::{Admin, ErrorKind, LeaseRequest, Message, RelayId, Store};
 use posthaste_mysql::{MySqlOptions, MySqlStore, Payload};
 use support::everything;
+use tokio::time::Instant;
 
 /// A server that ends with the test.
 struct OwnServer {

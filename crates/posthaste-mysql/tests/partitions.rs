@@ -155,3 +155,37 @@ async fn other_ways_of_partitioning_are_refused() {
         }
     }
 }
+
+#[tokio::test]
+async fn the_maintainers_go_on_until_they_are_stopped() {
+    for server in SERVERS {
+        let fixture = with_old_partitions(server).await;
+        let every = Duration::from_millis(20);
+        let plan = plan(&fixture, Partition::Day).retention(Some(DAY));
+        let until_dropped = async {
+            while names(&fixture.database).await.contains(&"p20240101".to_owned()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        old_message(&fixture.database, "0001", 0).await;
+        let over = async {
+            // The first passes find something that is not over; a later one drops it.
+            fixture.database.execute("UPDATE outbox SET status = 1").await;
+            until_dropped.await;
+        };
+        fixture.store.maintain_partitions_until(&plan, every, over).await.unwrap();
+        old_message(&fixture.database, "0002", 1).await;
+        fixture.database.execute("UPDATE outbox SET processed_at = NOW(6) - INTERVAL 1 DAY").await;
+        let cleanup =
+            posthaste_mysql::Cleanup::new(Duration::from_hours(1)).lock_name(&fixture.database.name);
+        let until_empty = async {
+            while fixture.database.value::<u64>("SELECT COUNT(*) FROM outbox").await > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        fixture.store.clean_up_until(&cleanup, every, until_empty).await.unwrap();
+        let zero = posthaste_mysql::Cleanup::new(Duration::ZERO);
+        let error = fixture.store.clean_up_until(&zero, every, async {}).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+}

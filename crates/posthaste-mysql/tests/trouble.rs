@@ -150,7 +150,7 @@ async fn every_call_ends_in_time_when_nothing_comes_through() {
         store.read(&everything()).await.unwrap();
         proxy.set(Mode::Blackhole);
         for _ in 0..2 {
-            let began = std::time::Instant::now();
+            let began = tokio::time::Instant::now();
             refused(store.lease(&lease(me)).await, ErrorKind::Unavailable, "in time");
             refused(store.read(&everything()).await, ErrorKind::Unavailable, "in time");
             refused(store.stats(None).await, ErrorKind::Unavailable, "in time");
