@@ -239,3 +239,25 @@ async fn a_producers_session_may_be_set_up_in_any_way() {
         assert!(wait >= Duration::from_mins(60) && wait < Duration::from_mins(61), "{wait:?}");
     }
 }
+
+/// The server makes a certificate of its own, which nobody else vouches for.
+#[tokio::test]
+async fn connections_are_encrypted_and_certificates_checked_as_asked() {
+    let database = Database::new(support::Server::MySql).await;
+    let with = |mode: &str| {
+        let mut options = database.options();
+        options.url = format!("{}?ssl-mode={mode}", options.url);
+        options
+    };
+    let cipher = async |mode: &str| {
+        let store = MySqlStore::connect(with(mode)).await.unwrap();
+        let mut conn = store.client().await.unwrap();
+        let row: (String, String) = conn.query_first("SHOW STATUS LIKE 'Ssl_cipher'").await.unwrap().unwrap();
+        row.1
+    };
+    assert_eq!(cipher("disabled").await, "");
+    assert_ne!(cipher("required").await, "");
+    for mode in ["verify_ca", "verify_identity"] {
+        refused(MySqlStore::connect(with(mode)).await, ErrorKind::Unavailable, "certificate");
+    }
+}
