@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    demo, discard, enqueue, list, migrate, partitions, purge, redrive, relay, show, status,
+    cleanup, demo, discard, enqueue, list, migrate, partitions, purge, redrive, relay, show, status,
 };
 
 /// Writes events in the transaction that makes them true, and ships them at least once, in order per key.
@@ -38,13 +38,11 @@ Exit codes:
 pub(crate) struct Global {
     #[arg(long, global = true, value_name = "URL", env = "POSTHASTE_DATABASE_URL", hide_env_values = true)]
     #[arg(help_heading = "Global options", allow_hyphen_values = true)]
-    #[arg(
-        help = "The database: sqlite:PATH or postgres://USER@HOST/DATABASE[?schema=SCHEMA] (better set in \
-                  the environment if it holds a password)"
-    )]
+    #[arg(help = "The database: sqlite:PATH, postgres://USER@HOST/DATABASE[?schema=SCHEMA] or \
+                  mysql://USER@HOST/DATABASE[?ssl-mode=MODE] (better set in the environment if it holds a password)")]
     pub(crate) database_url: Option<String>,
 
-    /// The outbox table, on PostgreSQL also SCHEMA.TABLE; the tables beside it are named after it
+    /// The outbox table, on servers also SCHEMA.TABLE; the tables beside it are named after it
     #[arg(long, global = true, value_name = "TABLE", default_value = "outbox")]
     #[arg(help_heading = "Global options")]
     pub(crate) table: String,
@@ -73,7 +71,9 @@ pub(crate) enum Command {
     Discard(discard::Args),
     /// Delete messages that were settled long ago
     Purge(purge::Args),
-    /// Make partitions ahead, and drop old ones (PostgreSQL)
+    /// Delete old messages, by a role that may do nothing else (MySQL)
+    Cleanup(cleanup::Args),
+    /// Make partitions ahead, and drop old ones (PostgreSQL, MySQL)
     Partitions(partitions::Args),
 }
 

@@ -1,19 +1,20 @@
 //! The database that a command works on. A new kind of database is added here, and nowhere else: its scheme in
 //! `url.rs`, its file beside `sqlite.rs`, and an arm in [`Target::open`] and [`Target::migrations`].
 
+mod extras;
+mod mysql;
 mod postgres;
 mod settings;
 mod sqlite;
 mod url;
 
-use std::ops::ControlFlow;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use posthaste::{Admin, Error, ErrorKind, Migration, RelayId, Rules, Store};
-use posthaste_postgres::{Partition, PartitionPlan, PartitionReport};
 
+pub(crate) use self::extras::{CleanupDone, CleanupWork, Extras, Keep, PartitionsDone, PartitionsWork};
+use self::settings::Kind;
 pub(crate) use self::settings::{Every, ListenArgs, SchemaArgs, Settings};
 use self::url::DatabaseUrl;
 pub(crate) use self::url::{has_password, redact};
@@ -50,33 +51,6 @@ pub(crate) trait Producer: Send + Sync {
 
 /// Messages as they are read from somewhere.
 pub(crate) type Inputs<'a> = dyn Iterator<Item = Result<Input, Failure>> + Send + 'a;
-
-/// What is done when it is time to stop.
-pub(crate) type Stop<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
-
-/// What hears of each round of looking after partitions.
-pub(crate) type TellRound<'a> = dyn FnMut(Result<&PartitionReport, &Error>) -> ControlFlow<()> + Send + 'a;
-
-/// What not every kind of database has: partitions, and an inbox without an outbox.
-#[async_trait]
-pub(crate) trait Extras: Send + Sync {
-    /// Brings the inbox alone up to date.
-    async fn migrate_inbox(&self) -> Result<Vec<Migration>, Error>;
-
-    /// How long the partitions are; `None` where there is none yet.
-    async fn partitioned_by(&self) -> Result<Option<Partition>, Error>;
-
-    /// Makes partitions ahead, and drops old ones.
-    async fn maintain_partitions(&self, plan: &PartitionPlan) -> Result<PartitionReport, Error>;
-
-    /// The same again and again, until it is stopped or told to end.
-    async fn keep_partitions(
-        &self,
-        plan: &PartitionPlan,
-        stop: Stop<'_>,
-        tell: &mut TellRound<'_>,
-    ) -> Result<(), Error>;
-}
 
 impl Database {
     /// Finds out whether this user may write, without changing anything.
@@ -138,26 +112,40 @@ impl Target {
     pub(crate) fn migrations(&self) -> Result<Vec<Migration>, Failure> {
         match self.url.as_deref().map(DatabaseUrl::parse).transpose()? {
             None | Some(DatabaseUrl::Sqlite(_)) => {
-                self.settings.refuse("SQLite")?;
+                self.settings.refuse(Kind::Sqlite)?;
                 sqlite::migrations(&self.table)
             }
-            Some(DatabaseUrl::Postgres(url)) => postgres::migrations(&url, &self.table, &self.settings),
+            Some(DatabaseUrl::Postgres(url)) => {
+                self.settings.refuse(Kind::Postgres)?;
+                postgres::migrations(&url, &self.table, &self.settings)
+            }
+            Some(DatabaseUrl::MySql(url)) => {
+                self.settings.refuse(Kind::MySql)?;
+                mysql::migrations(&url, &self.table, &self.settings)
+            }
         }
     }
 
     fn connect(&self, create: bool) -> Result<Database, Failure> {
         let Some(url) = self.url.as_deref() else {
             return Err(Failure::bad_input("no database is named").hint(
-                "set POSTHASTE_DATABASE_URL or --database-url, for example to sqlite:outbox.db or \
-                       postgres://user@host/database",
+                "set POSTHASTE_DATABASE_URL or --database-url, for example to sqlite:outbox.db, \
+                       postgres://user@host/database or mysql://user@host/database",
             ));
         };
         match DatabaseUrl::parse(url)? {
             DatabaseUrl::Sqlite(path) => {
-                self.settings.refuse("SQLite")?;
+                self.settings.refuse(Kind::Sqlite)?;
                 sqlite::open(&path, &self.table, create)
             }
-            DatabaseUrl::Postgres(url) => postgres::open(&url, &self.table, &self.settings),
+            DatabaseUrl::Postgres(url) => {
+                self.settings.refuse(Kind::Postgres)?;
+                postgres::open(&url, &self.table, &self.settings)
+            }
+            DatabaseUrl::MySql(url) => {
+                self.settings.refuse(Kind::MySql)?;
+                mysql::open(&url, &self.table, &self.settings)
+            }
         }
     }
 }

@@ -70,6 +70,7 @@ async fn dispatch(target: &Target, command: Command) -> Result<(), Failure> {
         Command::Redrive(args) => commands::redrive::run(target, args).await,
         Command::Discard(args) => commands::discard::run(target, args).await,
         Command::Purge(args) => commands::purge::run(target, args).await,
+        Command::Cleanup(args) => commands::cleanup::run(target, args).await,
         Command::Partitions(args) => commands::partitions::run(target, args).await,
     }
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use posthaste::{Admin, Clock, Error, ManualClock, Message, MessageId, Outbox, Receipt, Store, SystemClock};
 use posthaste_sqlite::rusqlite::Connection;
 use posthaste_sqlite::{SqliteOptions, SqliteStore};
-use posthaste_testkit::{FixtureTransaction, StoreFixture, store_conformance};
+use posthaste_testkit::{FixtureTransaction, Payloads, StoreFixture, store_conformance};
 use tempfile::TempDir;
 
 store_conformance!(SqliteFixture);
@@ -66,6 +66,10 @@ impl StoreFixture for SqliteFixture {
 
     fn concurrent_transactions(&self) -> bool {
         false
+    }
+
+    fn payloads(&self) -> Payloads {
+        Payloads::AnyBytes
     }
 
     async fn advance(&self, by: Duration) {

@@ -23,4 +23,4 @@ pub use invariants::{Disorder, InvariantChecker, Violations};
 pub use publisher::{
     Arrival, Capabilities, MemoryDestination, MemoryDestinationFixture, Outage, PublisherFixture,
 };
-pub use store::{FixtureTransaction, MemoryFixture, StoreFixture};
+pub use store::{FixtureTransaction, MemoryFixture, Payloads, StoreFixture};

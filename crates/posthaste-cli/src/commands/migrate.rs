@@ -1,9 +1,8 @@
 //! `posthaste migrate`: create the tables, or bring them up to date.
 
 use posthaste::Migration;
-use posthaste_postgres::Partition;
 
-use crate::database::{SchemaArgs, Settings, Target};
+use crate::database::{Every, SchemaArgs, Settings, Target};
 use crate::failure::{Failure, note};
 use crate::output::Output;
 
@@ -24,13 +23,15 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Running it again does nothing; running it from many places at once is safe. Where there is no \
-SQLite file, it makes one; on PostgreSQL it makes the schema too if the user may. --partition and \
---lanes count when the outbox is made, and change nothing about one that is there; --wake-trigger \
-adds the trigger to it.
+SQLite file, it makes one; on PostgreSQL it makes the schema too if the user may. --partition, \
+--payload and --lanes count when the outbox is made, and change nothing about one that is there; \
+--wake-trigger adds the trigger to it. On MySQL a table of velmie/outbox is completed with the columns \
+and indexes it lacks.
 
 Examples:
   posthaste migrate --database-url sqlite:outbox.db
   posthaste migrate --database-url postgres://migrator@host/shop --table billing.outbox
+  posthaste migrate --database-url mysql://migrator@host/shop --payload binary
   posthaste migrate --partition day --lanes 128
   posthaste migrate --check || echo 'run posthaste migrate'
   posthaste migrate --print > migrations/0042_outbox.sql";
@@ -73,6 +74,9 @@ async fn check(target: &Target) -> Result<(), Failure> {
 async fn migrate(target: &Target) -> Result<(), Failure> {
     let schema = &target.settings.schema;
     let database = target.open_or_create()?;
+    if let Some(extras) = database.extras.as_ref().filter(|_| !schema.inbox_only) {
+        say_what_is_adopted(&target.table, &extras.changes_to_adopt().await?);
+    }
     let applied = match &database.extras {
         Some(extras) if schema.inbox_only => extras.migrate_inbox().await?,
         _ => database.admin.migrate().await?,
@@ -82,16 +86,30 @@ async fn migrate(target: &Target) -> Result<(), Failure> {
         return Ok(());
     }
     if let (Some(extras), Some(wanted)) = (&database.extras, schema.partition) {
-        check_partitions(extras.partitioned_by().await?, wanted.into())?;
+        check_partitions(extras.partitioned_by().await?, wanted)?;
     }
-    if schema.lanes.is_some() {
-        note("the outbox was there before; --lanes counts only when it is made");
+    if schema.lanes.is_some() || schema.payload.is_some() {
+        note("the outbox was there before; --payload and --lanes count only when it is made");
     }
     Ok(())
 }
 
+/// Says what is changed about a table that somebody else made, before it is done.
+fn say_what_is_adopted(table: &str, changes: &[String]) {
+    if changes.is_empty() {
+        return;
+    }
+    note(&format!(
+        "the table {table} is there and is completed; producers go on meanwhile where the server can:"
+    ));
+    for change in changes {
+        let how = if change.starts_with("ADD INDEX") { "reads the whole table" } else { "changes no row" };
+        note(&format!("  {change} ({how})"));
+    }
+}
+
 /// Says if the outbox that was there before is partitioned otherwise than asked.
-fn check_partitions(there: Option<Partition>, wanted: Partition) -> Result<(), Failure> {
+fn check_partitions(there: Option<Every>, wanted: Every) -> Result<(), Failure> {
     match there {
         Some(there) if there != wanted => {
             Err(Failure::bad_input("the outbox was there before, and its partitions are of another length")

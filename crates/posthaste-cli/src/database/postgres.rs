@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste::{Admin, Error, ErrorKind, Message, Migration, Outbox, Rules, Store};
-use posthaste_postgres::{Partition, PartitionPlan, PartitionReport, PostgresOptions, PostgresStore};
+use posthaste_postgres::{Partition, PartitionPlan, PostgresOptions, PostgresStore};
 use tokio_postgres::{IsolationLevel, Transaction};
 
-use super::{Database, Extras, Inputs, Producer, Settings, Stop, TellRound};
+use super::{
+    CleanupDone, CleanupWork, Database, Every, Extras, Inputs, Keep, PartitionsDone, PartitionsWork,
+    Producer, Settings,
+};
 use crate::failure::Failure;
 use crate::ndjson::Input;
 
@@ -37,7 +40,7 @@ fn options(url: &str, table: &str, settings: &Settings) -> PostgresOptions {
     let (schema, listen) = (&settings.schema, &settings.listen);
     let mut options = PostgresOptions::new(url).table(table).wake(!listen.no_listen);
     options.listen_url = listen.url().map(str::to_owned);
-    options.partition = schema.partition.map(Partition::from);
+    options.partition = schema.partition.map(length);
     options.wake_trigger = schema.wake_trigger;
     options.lanes = schema.lanes.unwrap_or(options.lanes);
     if let Some(lease) = settings.lease {
@@ -47,27 +50,50 @@ fn options(url: &str, table: &str, settings: &Settings) -> PostgresOptions {
     options
 }
 
+fn length(every: Every) -> Partition {
+    match every {
+        Every::Day => Partition::Day,
+        Every::Month => Partition::Month,
+    }
+}
+
 #[async_trait]
 impl Extras for PostgresStore {
     async fn migrate_inbox(&self) -> Result<Vec<Migration>, Error> {
         self.migrate_inbox().await
     }
 
-    async fn partitioned_by(&self) -> Result<Option<Partition>, Error> {
-        self.partitioned_by().await
+    async fn changes_to_adopt(&self) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
     }
 
-    async fn maintain_partitions(&self, plan: &PartitionPlan) -> Result<PartitionReport, Error> {
-        self.maintain_partitions(plan).await
+    async fn partitioned_by(&self) -> Result<Option<Every>, Error> {
+        Ok(self.partitioned_by().await?.map(|every| match every {
+            Partition::Day => Every::Day,
+            Partition::Month => Every::Month,
+        }))
     }
 
-    async fn keep_partitions(
-        &self,
-        plan: &PartitionPlan,
-        stop: Stop<'_>,
-        tell: &mut TellRound<'_>,
-    ) -> Result<(), Error> {
-        self.keep_partitions(plan, stop, tell).await
+    async fn maintain_partitions(&self, work: &PartitionsWork) -> Result<PartitionsDone, Error> {
+        if work.lock_name.is_some() {
+            let text = "--lock-name is for MySQL; on PostgreSQL the lock follows from the table";
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        }
+        let mut plan = PartitionPlan::new(length(work.every)).include_dead(work.include_dead);
+        plan.lookahead = work.lookahead.unwrap_or(plan.lookahead);
+        plan.retention = work.retention.map_or(plan.retention, Keep::time);
+        let report = self.maintain_partitions(&plan).await?;
+        Ok(PartitionsDone {
+            created: report.created,
+            dropped: report.dropped,
+            kept: report.kept,
+            postponed: report.postponed,
+        })
+    }
+
+    async fn clean_up(&self, _work: &CleanupWork) -> Result<CleanupDone, Error> {
+        let text = "cleanup is for MySQL; on PostgreSQL `posthaste purge` and a relay's --retain delete old messages";
+        Err(Error::new(ErrorKind::InvalidInput, text))
     }
 }
 

@@ -1,10 +1,9 @@
-//! What can be set for PostgreSQL alone.
+//! What can be set for some kinds of database only.
 
 use std::time::Duration;
 
 use clap::ValueEnum;
 use posthaste::Migration;
-use posthaste_postgres::Partition;
 
 use crate::failure::Failure;
 use crate::numbers::lanes;
@@ -20,13 +19,17 @@ pub(crate) struct Settings {
 
 /// What is made.
 #[derive(Debug, Clone, Default, clap::Args)]
-#[command(next_help_heading = "PostgreSQL only")]
+#[command(next_help_heading = "PostgreSQL and MySQL only")]
 pub(crate) struct SchemaArgs {
     /// Make the outbox a partitioned table; see `posthaste partitions`
     #[arg(long, value_enum, value_name = "LENGTH", conflicts_with = "inbox_only")]
     pub(crate) partition: Option<Every>,
 
-    /// Add a trigger, so that a plain INSERT wakes an idle relay as `posthaste enqueue` does
+    /// How payloads are stored: as JSON, which MySQL rewrites, or as bytes [MySQL; default: json]
+    #[arg(long, value_enum, value_name = "LAYOUT", conflicts_with = "inbox_only")]
+    pub(crate) payload: Option<Layout>,
+
+    /// Add a trigger, so that a plain INSERT wakes an idle relay as `posthaste enqueue` does [PostgreSQL]
     #[arg(long, conflicts_with = "inbox_only")]
     pub(crate) wake_trigger: bool,
 
@@ -62,11 +65,29 @@ pub(crate) enum Every {
     Month,
 }
 
-impl From<Every> for Partition {
-    fn from(every: Every) -> Self {
-        match every {
-            Every::Day => Self::Day,
-            Every::Month => Self::Month,
+/// How payloads are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Layout {
+    /// A column of type JSON
+    Json,
+    /// Bytes, which come out as they went in
+    Binary,
+}
+
+/// The kinds of database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Sqlite,
+    Postgres,
+    MySql,
+}
+
+impl Kind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SQLite",
+            Self::Postgres => "PostgreSQL",
+            Self::MySql => "MySQL",
         }
     }
 }
@@ -90,22 +111,26 @@ const INBOX: &str = "inbox";
 
 impl Settings {
     /// Refuses settings that a database does not have.
-    pub(super) fn refuse(&self, database: &str) -> Result<(), Failure> {
+    pub(super) fn refuse(&self, database: Kind) -> Result<(), Failure> {
         let (schema, listen) = (&self.schema, &self.listen);
+        let (both, postgres, mysql) =
+            (&[Kind::Postgres, Kind::MySql][..], &[Kind::Postgres][..], &[Kind::MySql][..]);
         let options = [
-            ("--partition", schema.partition.is_some()),
-            ("--wake-trigger", schema.wake_trigger),
-            ("--lanes", schema.lanes.is_some()),
-            ("--inbox-only", schema.inbox_only),
-            ("--listen-url (or POSTHASTE_LISTEN_URL)", listen.url().is_some()),
-            ("--no-listen", listen.no_listen),
+            ("--partition", schema.partition.is_some(), both),
+            ("--payload", schema.payload.is_some(), mysql),
+            ("--wake-trigger", schema.wake_trigger, postgres),
+            ("--lanes", schema.lanes.is_some(), both),
+            ("--inbox-only", schema.inbox_only, both),
+            ("--listen-url (or POSTHASTE_LISTEN_URL)", listen.url().is_some(), postgres),
+            ("--no-listen", listen.no_listen, postgres),
         ];
-        match options.iter().find(|(_, is_set)| *is_set) {
-            None => Ok(()),
-            Some((option, _)) => {
-                Err(Failure::bad_input(format!("{option} is for PostgreSQL; the database is {database}"))
-                    .hint("leave it out, or name a postgres:// URL"))
-            }
-        }
+        let Some((option, _, kinds)) =
+            options.iter().find(|(_, is_set, kinds)| *is_set && !kinds.contains(&database))
+        else {
+            return Ok(());
+        };
+        let kinds: Vec<_> = kinds.iter().map(|kind| kind.as_str()).collect();
+        let text = format!("{option} is for {}; the database is {}", kinds.join(" and "), database.as_str());
+        Err(Failure::bad_input(text).hint("leave it out, or name another kind of database"))
     }
 }

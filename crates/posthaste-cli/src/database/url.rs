@@ -12,6 +12,8 @@ pub(crate) enum DatabaseUrl {
     Sqlite(PathBuf),
     /// `postgres://`, whole.
     Postgres(String),
+    /// `mysql://` or `mariadb://`, whole.
+    MySql(String),
 }
 
 impl DatabaseUrl {
@@ -37,7 +39,8 @@ impl DatabaseUrl {
             "postgres" | "postgresql" => {
                 Err(Failure::bad_input("the PostgreSQL URL names no server").hint(EXAMPLE))
             }
-            "mysql" | "mariadb" => Err(no_store_yet("MySQL")),
+            "mysql" | "mariadb" if rest.starts_with("//") => Ok(Self::MySql(format!("{scheme}:{rest}"))),
+            "mysql" | "mariadb" => Err(Failure::bad_input("the MySQL URL names no server").hint(EXAMPLE)),
             _ => {
                 let text = format!("unknown database scheme {scheme:?}; known are {KNOWN}");
                 Err(Failure::bad_input(text).hint(EXAMPLE))
@@ -46,17 +49,13 @@ impl DatabaseUrl {
     }
 }
 
-const KNOWN: &str = "sqlite: and postgres:";
+const KNOWN: &str = "sqlite:, postgres: and mysql: (or mariadb:)";
 const EXAMPLE: &str = "a SQLite file is written sqlite:outbox.db or sqlite:///var/lib/app/outbox.db, a PostgreSQL \
-                       server postgres://user@host/database";
+                       server postgres://user@host/database, a MySQL or MariaDB server mysql://user@host/database";
 
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter))
-}
-
-fn no_store_yet(database: &str) -> Failure {
-    Failure::bad_input(format!("this build has no store for {database} yet; it knows {KNOWN}")).hint(EXAMPLE)
 }
 
 fn sqlite_path(rest: &str) -> Result<PathBuf, Failure> {
@@ -136,6 +135,13 @@ mod tests {
     }
 
     #[test]
+    fn mysql_urls_are_kept_whole() {
+        for url in ["mysql://ann@host/db?ssl-mode=required", "mariadb://host/DB"] {
+            assert_eq!(DatabaseUrl::parse(url).unwrap(), DatabaseUrl::MySql(url.to_owned()));
+        }
+    }
+
+    #[test]
     fn sqlite_paths_are_relative_or_absolute() {
         assert_eq!(path("sqlite:outbox.db"), PathBuf::from("outbox.db"));
         assert_eq!(path("sqlite:./data/outbox.db"), PathBuf::from("./data/outbox.db"));
@@ -157,7 +163,7 @@ mod tests {
             "sqlite:outbox.db?mode=ro",
             "postgres:ann:secret@host/db",
             "postgresql:",
-            "mysql://ann:secret@host/db",
+            "mysql:ann:secret@host/db",
             "oracle://ann:secret@host/db",
             "://ann:secret@host/db",
         ];

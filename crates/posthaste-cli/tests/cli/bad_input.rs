@@ -234,7 +234,7 @@ fn urls_that_are_none() {
         ("outbox.db", "has no scheme"),
         ("oracle://host/db", "unknown database scheme \"oracle\""),
         ("postgres:host/db", "names no server"),
-        ("mysql://host/db", "no store for MySQL yet"),
+        ("mysql:host/db", "names no server"),
         ("sqlite:", "names no file"),
         ("sqlite::memory:", "name a file"),
     ];

@@ -60,3 +60,11 @@ fn dying_at_any_place_loses_nothing_on_sqlite() {
 fn dying_at_any_place_loses_nothing_on_postgres() {
     dying_at_any_place_loses_nothing(Bed::on_postgres);
 }
+
+#[cfg(feature = "failpoints")]
+#[test]
+fn dying_at_any_place_loses_nothing_on_mysql() {
+    for kind in crate::mysql_server::KINDS {
+        dying_at_any_place_loses_nothing(|| Some(Bed::on_mysql(kind)));
+    }
+}

@@ -8,6 +8,14 @@ macro_rules! on_every_database {
         mod sqlite {
             $(#[test] fn $test() { super::$file::$test(&super::Bed::new()); })*
         }
+        mod mysql {
+            use crate::mysql_server::Kind;
+            $(#[test] fn $test() { super::$file::$test(&super::Bed::on_mysql(Kind::MySql)); })*
+        }
+        mod mariadb {
+            use crate::mysql_server::Kind;
+            $(#[test] fn $test() { super::$file::$test(&super::Bed::on_mysql(Kind::MariaDb)); })*
+        }
         mod postgres {
             $(#[test] fn $test() { super::Bed::on_postgres().iter().for_each(super::$file::$test); })*
         }

@@ -12,6 +12,8 @@ mod demo;
 mod enqueue;
 mod everywhere;
 mod migrate;
+mod mysql;
+mod mysql_server;
 mod output;
 mod postgres;
 mod rabbitmq;

@@ -10,17 +10,20 @@ use std::thread;
 use std::time::Duration;
 
 use posthaste::{PublishError, Relay, Store, publish_fn};
+use posthaste_mysql::{MySqlOptions, MySqlStore};
 use posthaste_postgres::{PostgresOptions, PostgresStore};
 use posthaste_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::mysql_server::{Kind, OwnDatabase};
 use crate::server::Schema;
 
 /// A directory with (maybe) a database in it, or beside a schema on a server.
 pub(crate) struct Bed {
     directory: TempDir,
     schema: Option<Schema>,
+    mysql: Option<OwnDatabase>,
 }
 
 /// What a command did.
@@ -34,7 +37,7 @@ pub(crate) struct Ran {
 impl Bed {
     /// No database yet.
     pub(crate) fn bare() -> Self {
-        Self { directory: tempfile::tempdir().unwrap(), schema: None }
+        Self { directory: tempfile::tempdir().unwrap(), schema: None, mysql: None }
     }
 
     /// A schema on PostgreSQL without tables; `None`, loudly, where there is no server.
@@ -47,6 +50,22 @@ impl Bed {
         let bed = Self::bare_on_postgres()?;
         bed.ok(&["migrate"]);
         Some(bed)
+    }
+
+    /// A database on MySQL or MariaDB without tables.
+    pub(crate) fn bare_on_mysql(kind: Kind) -> Self {
+        Self { mysql: Some(OwnDatabase::new(kind)), ..Self::bare() }
+    }
+
+    /// A database on MySQL or MariaDB with the tables, whose payloads are bytes.
+    pub(crate) fn on_mysql(kind: Kind) -> Self {
+        let bed = Self::bare_on_mysql(kind);
+        bed.ok(&["migrate", "--payload", "binary"]);
+        bed
+    }
+
+    pub(crate) fn mysql(&self) -> &OwnDatabase {
+        self.mysql.as_ref().unwrap()
     }
 
     pub(crate) fn schema(&self) -> &Schema {
@@ -70,9 +89,10 @@ impl Bed {
     }
 
     pub(crate) fn url(&self) -> String {
-        match &self.schema {
-            None => format!("sqlite:{}", self.database().display()),
-            Some(schema) => schema.url(),
+        match (&self.schema, &self.mysql) {
+            (Some(schema), _) => schema.url(),
+            (None, Some(database)) => database.url(),
+            (None, None) => format!("sqlite:{}", self.database().display()),
         }
     }
 
@@ -151,9 +171,10 @@ impl Bed {
 
     /// Makes every ready message whose event type begins with `bad` dead.
     pub(crate) fn kill_bad_messages(&self) {
-        let store: Arc<dyn Store> = match &self.schema {
-            None => Arc::new(SqliteStore::open(self.database(), SqliteOptions::default()).unwrap()),
-            Some(schema) => Arc::new(PostgresStore::new(PostgresOptions::new(schema.url())).unwrap()),
+        let store: Arc<dyn Store> = match (&self.schema, &self.mysql) {
+            (Some(schema), _) => Arc::new(PostgresStore::new(PostgresOptions::new(schema.url())).unwrap()),
+            (None, Some(database)) => Arc::new(MySqlStore::new(MySqlOptions::new(database.url())).unwrap()),
+            (None, None) => Arc::new(SqliteStore::open(self.database(), SqliteOptions::default()).unwrap()),
         };
         let publisher = publish_fn(async |record: Arc<posthaste::Record>| {
             if record.event_type.starts_with("bad") {

@@ -20,7 +20,7 @@ use posthaste::{
     Admin, DueRecords, Error, Keys, Lane, Message, MessageId, ReadRequest, Receipt, Scan, Store,
 };
 use posthaste_postgres::{Partition, PostgresOptions, PostgresStore};
-use posthaste_testkit::{FixtureTransaction, StoreFixture};
+use posthaste_testkit::{FixtureTransaction, Payloads, StoreFixture};
 use tokio_postgres::{Client, NoTls};
 
 /// Where the server is; override with `POSTHASTE_TEST_POSTGRES`.
@@ -191,6 +191,10 @@ impl StoreFixture for PostgresFixture {
         true
     }
 
+    fn payloads(&self) -> Payloads {
+        Payloads::AnyBytes
+    }
+
     /// Shifts every stored time back.
     async fn advance(&self, by: Duration) {
         let columns = [
@@ -345,6 +349,10 @@ impl StoreFixture for PartitionedFixture {
         true
     }
 
+    fn payloads(&self) -> Payloads {
+        Payloads::AnyBytes
+    }
+
     async fn advance(&self, by: Duration) {
         self.0.advance(by).await;
     }
@@ -359,6 +367,10 @@ pub struct PooledFixture(PostgresFixture);
 
 #[async_trait]
 impl StoreFixture for PooledFixture {
+    fn payloads(&self) -> Payloads {
+        Payloads::AnyBytes
+    }
+
     async fn new() -> Option<Self> {
         let fixture = Self::unmigrated().await?;
         fixture.0.store.migrate().await.unwrap();

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use posthaste::{Key, MAX_NAME_CHARS, Message, Record};
+use posthaste::{ErrorKind, Key, MAX_NAME_CHARS, Message, Record};
 
-use super::fixture::StoreFixture;
-use super::support::{enqueue, enqueue_all, find, find_now, keyed, loose, read_all, show};
+use super::fixture::{Payloads, StoreFixture};
+use super::support::{enqueue, enqueue_all, find, find_now, keyed, loose, ok, read_all, refused, show};
 
 /// Enqueues messages, singly and in a batch, and checks that each comes out as it went in.
 async fn check_round_trip(f: &dyn StoreFixture, messages: &[Message]) {
@@ -21,6 +21,24 @@ async fn check_round_trip(f: &dyn StoreFixture, messages: &[Message]) {
         check_record(record.unwrap_or_else(|| panic!("{} must be read", message.id())), message);
         check_details(f, message).await;
     }
+}
+
+/// Checks that bytes come out as they went in, or are refused by an outbox that takes JSON only.
+async fn check_bytes(f: &dyn StoreFixture, messages: &[Message]) {
+    if f.payloads() == Payloads::AnyBytes {
+        check_round_trip(f, messages).await;
+        return;
+    }
+    let mut transaction = f.begin().await;
+    ok(transaction.enqueue(&loose("before")).await, "enqueue");
+    for payload in [&b""[..], b"x", b"\0", b"\xff\xfe", b"{\"a\":1", b"\"\xff\""] {
+        let message = Message::new("no JSON").payload(payload);
+        refused(transaction.enqueue(&message).await, ErrorKind::InvalidMessage, "a payload that is no JSON");
+        let batch = [loose("first"), message];
+        refused(transaction.enqueue_all(&batch).await, ErrorKind::InvalidMessage, "the same in a batch");
+    }
+    transaction.commit().await;
+    assert_eq!(super::support::labels(&read_all(f).await), ["before"], "the transaction stays usable");
 }
 
 #[track_caller]
@@ -52,14 +70,17 @@ pub async fn every_byte_value_comes_out_as_it_went_in(f: &dyn StoreFixture) {
     let singly = all.iter().map(|byte| Message::new(format!("byte {byte}")).payload(vec![*byte]));
     let together = Message::new("all bytes").payload(all.clone());
     let backwards = Message::new("backwards").payload(all.iter().rev().copied().collect::<Vec<_>>());
-    check_round_trip(f, &singly.chain([together, backwards]).collect::<Vec<_>>()).await;
+    check_bytes(f, &singly.chain([together, backwards]).collect::<Vec<_>>()).await;
 }
 
 pub async fn nul_and_invalid_utf8_come_out_as_they_went_in(f: &dyn StoreFixture) {
     let payloads: [&'static [u8]; 6] =
         [b"\0", b"a\0b\0", b"\xff\xfe", b"\xed\xa0\x80", b"\xc3", b"\\x00\\000\\\\"];
     let messages = payloads.map(|payload| Message::new("bytes").payload(payload));
-    check_round_trip(f, &messages).await;
+    check_bytes(f, &messages).await;
+    if f.payloads() == Payloads::Json {
+        return;
+    }
     let text =
         payloads.map(|payload| Message::new("said to be text").payload(payload).content_type("text/plain"));
     enqueue_all(f, &text).await;
@@ -71,20 +92,33 @@ pub async fn nul_and_invalid_utf8_come_out_as_they_went_in(f: &dyn StoreFixture)
 }
 
 pub async fn an_empty_payload_is_not_a_tombstone(f: &dyn StoreFixture) {
-    check_round_trip(f, &[Message::new("tombstone"), Message::new("empty").payload("")]).await;
+    // The shortest payload that the outbox takes; "null" stands for itself, too.
+    let shortest = if f.payloads() == Payloads::Json { "null" } else { "" };
+    check_round_trip(f, &[Message::new("tombstone"), Message::new("shortest").payload(shortest)]).await;
     let records = read_all(f).await;
     assert_eq!(find(&records, "tombstone").payload, None);
-    assert_eq!(find(&records, "empty").payload.as_deref(), Some(&b""[..]));
+    assert_eq!(find(&records, "shortest").payload.as_deref(), Some(shortest.as_bytes()));
 }
 
 pub async fn a_payload_of_a_mebibyte_comes_out_as_it_went_in(f: &dyn StoreFixture) {
     let mut payload = vec![0; 1024 * 1024];
     fastrand::Rng::with_seed(1).fill(&mut payload);
-    check_round_trip(f, &[Message::new("large").payload(payload)]).await;
+    check_bytes(f, &[Message::new("large").payload(payload)]).await;
+    let text = super::support::bytes(1024 * 1024);
+    enqueue(f, &[Message::new("large text").payload(text.clone())]).await;
+    assert_eq!(find_now(f, "large text").await.payload.as_deref(), Some(text.as_bytes()));
 }
 
 /// Whoever signs a JSON text, or compares it, needs it as it was.
 pub async fn json_is_not_rewritten(f: &dyn StoreFixture) {
+    if f.payloads() == Payloads::Json {
+        let text = "{\"a\":[1,true,null],\"b\":{\"c\":\"d\"}}";
+        enqueue(f, &[Message::new("json").payload(text).content_type(posthaste::JSON)]).await;
+        let mut payload = find_now(f, "json").await.payload.unwrap_or_default().to_vec();
+        payload.retain(|byte| *byte != b' ');
+        assert_eq!(payload, text.as_bytes(), "the same but for its spaces");
+        return;
+    }
     let texts = [
         r#"{"b":1,"a":1.0,"a":2}"#,
         r#"{ "spaces" :  [ 1,2 , 3 ] }  "#,
@@ -129,20 +163,25 @@ const STRANGE: [&str; 9] = [
 
 pub async fn strange_text_comes_out_as_it_went_in(f: &dyn StoreFixture) {
     let messages = STRANGE.map(|text| {
-        Message::new(text)
-            .aggregate(text, text)
-            .content_type(text)
-            .header(text, text)
-            .text(text)
-            .content_type(text)
+        Message::new(text).aggregate(text, text).content_type(text).header(text, text).content_type(text)
     });
     check_round_trip(f, &messages).await;
+    if f.payloads() == Payloads::AnyBytes {
+        check_round_trip_of_text(f).await;
+    }
     let with_keys = STRANGE.map(|text| Message::new("with a key").idempotency_key(text));
     enqueue_all(f, &with_keys).await;
     let records = read_all(f).await;
     for message in &with_keys {
         let record = records.iter().find(|record| record.id == message.id());
         assert_eq!(record.and_then(|it| it.idempotency_key.as_deref()), message.idempotency_key_str());
+    }
+}
+
+async fn check_round_trip_of_text(f: &dyn StoreFixture) {
+    let ids = enqueue_all(f, &STRANGE.map(|text| Message::new("text").text(text))).await;
+    for (id, text) in ids.iter().zip(STRANGE) {
+        assert_eq!(show(f, *id).await.payload.as_deref(), Some(text.as_bytes()));
     }
 }
 
@@ -153,7 +192,7 @@ pub async fn names_may_have_128_characters_of_any_size(f: &dyn StoreFixture) {
             .aggregate(longest.as_str(), &longest)
             .content_type(longest.as_str())
             .header(longest.as_str(), longest.as_str())
-            .payload("x")
+            .payload("1")
     });
     check_round_trip(f, &messages).await;
     let key = Message::new("longest key").idempotency_key("🦀".repeat(63) + "abc");

@@ -6,7 +6,8 @@ use posthaste::{Error, ErrorKind, MAX_DELAY, Message, MessageId, Outcome, Settle
 
 use super::fixture::StoreFixture;
 use super::support::{
-    Relay, enqueue, enqueue_all, find_now, keyed, label_set, labels, loose, ok, read_all, refused, show,
+    Relay, bytes, enqueue, enqueue_all, find_now, keyed, label_set, labels, loose, ok, read_all, refused,
+    show,
 };
 
 const NOTHING: [&str; 0] = [];
@@ -49,7 +50,7 @@ pub async fn a_batch_of_5000_is_enqueued(f: &dyn StoreFixture) {
 
 /// A batch must be split by its bytes, too.
 pub async fn a_batch_of_large_messages_is_enqueued(f: &dyn StoreFixture) {
-    let message = |n: usize| keyed("a", &format!("m{n:02}")).payload(vec![b'x'; 1024 * 1024]);
+    let message = |n: usize| keyed("a", &format!("m{n:02}")).payload(bytes(1024 * 1024));
     let messages: Vec<_> = (0..24).map(message).collect();
     let ids = enqueue_all(f, &messages).await;
     let records = read_all(f).await;

@@ -41,11 +41,23 @@ pub trait StoreFixture: Send + Sync + 'static {
     /// Whether two transactions can be open at once and both enqueue, so that the later one commits first.
     fn concurrent_transactions(&self) -> bool;
 
+    /// Which payloads the outbox takes.
+    fn payloads(&self) -> Payloads;
+
     /// Moves time forward, as the database judges it: by a manual clock, or by shifting every stored time back.
     async fn advance(&self, by: Duration);
 
     /// Begins a producer's transaction. It is rolled back when it is dropped.
     async fn begin(&self) -> Box<dyn FixtureTransaction>;
+}
+
+/// Which payloads an outbox takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Payloads {
+    /// All bytes, which come out as they went in.
+    AnyBytes,
+    /// JSON only, which comes out as the same JSON, perhaps written in another way.
+    Json,
 }
 
 /// A producer's transaction: the store's own way to enqueue, on a connection of the fixture's.

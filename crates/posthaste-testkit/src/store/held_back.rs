@@ -6,8 +6,8 @@ use posthaste::{DueRecords, Outcome, Position, ReadRequest, Record, Scan};
 
 use super::fixture::StoreFixture;
 use super::support::{
-    LONG, Relay, VERY_LONG, dead, enqueue, everything, find, find_now, in_lane, key, keyed, keys_in_one_lane,
-    label_set, labels, labels_of, loose, read, read_all, retry,
+    LONG, Relay, VERY_LONG, bytes, dead, enqueue, everything, find, find_now, in_lane, key, keyed,
+    keys_in_one_lane, label_set, labels, labels_of, loose, read, read_all, retry,
 };
 
 const NOTHING: [&str; 0] = [];
@@ -253,8 +253,7 @@ pub async fn due_records_take_at_most_half_of_a_page(f: &dyn StoreFixture) {
 }
 
 pub async fn due_records_count_towards_the_bytes_of_a_page(f: &dyn StoreFixture) {
-    let bytes = || vec![b'x'; 100];
-    enqueue(f, &[loose("due").payload(bytes()).delay(LONG), loose("ready").payload(bytes())]).await;
+    enqueue(f, &[loose("due").payload(bytes(100)).delay(LONG), loose("ready").payload(bytes(100))]).await;
     f.advance(LONG).await;
     for (max_bytes, expected) in [(1, 1), (199, 1), (200, 2)] {
         let page = read(&f.store(), &ReadRequest { max_bytes, ..everything(f) }).await;

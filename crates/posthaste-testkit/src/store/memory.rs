@@ -8,7 +8,7 @@ use posthaste::{
     Admin, Error, ManualClock, MemoryStore, MemoryTransaction, Message, MessageId, Receipt, Store,
 };
 
-use super::fixture::{FixtureTransaction, StoreFixture};
+use super::fixture::{FixtureTransaction, Payloads, StoreFixture};
 
 /// A [`MemoryStore`] with so many lanes, on a manual clock.
 #[derive(Debug)]
@@ -46,6 +46,10 @@ impl<const LANES: u16> StoreFixture for MemoryFixture<LANES> {
 
     fn concurrent_transactions(&self) -> bool {
         true
+    }
+
+    fn payloads(&self) -> Payloads {
+        Payloads::AnyBytes
     }
 
     async fn advance(&self, by: Duration) {

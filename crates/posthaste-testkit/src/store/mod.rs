@@ -25,7 +25,7 @@ mod support;
 pub mod together;
 pub mod upkeep;
 
-pub use fixture::{FixtureTransaction, StoreFixture};
+pub use fixture::{FixtureTransaction, Payloads, StoreFixture};
 pub use memory::MemoryFixture;
 #[doc(hidden)]
 pub use suite::run;

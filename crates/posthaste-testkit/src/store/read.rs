@@ -6,8 +6,8 @@ use posthaste::{DueRecords, Keys, Lane, Message, Outcome, Page, Position, ReadRe
 
 use super::fixture::StoreFixture;
 use super::support::{
-    LONG, Relay, enqueue, enqueue_all, everything, in_lane, key, keyed, keys_in_one_lane, label_set, labels,
-    labels_of, loose, read, read_all, scan,
+    LONG, Relay, bytes, enqueue, enqueue_all, everything, in_lane, key, keyed, keys_in_one_lane, label_set,
+    labels, labels_of, loose, read, read_all, scan,
 };
 
 /// Enqueues `count` messages of key "a", which all lie in one lane, and reads them.
@@ -168,7 +168,7 @@ pub async fn max_rows_holds_for_all_scans_together(f: &dyn StoreFixture) {
 }
 
 pub async fn max_bytes_ends_a_page(f: &dyn StoreFixture) {
-    let messages: Vec<_> = (1..=4).map(|n| keyed("a", &format!("a{n}")).payload(vec![b'x'; 100])).collect();
+    let messages: Vec<_> = (1..=4).map(|n| keyed("a", &format!("a{n}")).payload(bytes(100))).collect();
     enqueue_all(f, &messages).await;
     let records = read_all(f).await;
     for (max_bytes, expected) in [(100, 1), (199, 1), (200, 2), (250, 2), (300, 3), (400, 4)] {
@@ -180,13 +180,13 @@ pub async fn max_bytes_ends_a_page(f: &dyn StoreFixture) {
 }
 
 pub async fn a_page_holds_at_least_one_record_however_large(f: &dyn StoreFixture) {
-    enqueue(f, &[keyed("a", "a1").payload(vec![b'x'; 5_000]), keyed("a", "a2")]).await;
+    enqueue(f, &[keyed("a", "a1").payload(bytes(5_000)), keyed("a", "a2")]).await;
     let page = read(&f.store(), &ReadRequest { max_bytes: 1, ..everything(f) }).await;
     assert_eq!(labels(&page.records), ["a1"]);
 }
 
 pub async fn a_large_record_waits_for_the_next_page(f: &dyn StoreFixture) {
-    let large = || vec![b'x'; 5_000];
+    let large = || bytes(5_000);
     enqueue(f, &[keyed("a", "a1"), keyed("a", "a2").payload(large()), keyed("a", "a3")]).await;
     let request = ReadRequest { max_bytes: 1_000, ..everything(f) };
     let first = read(&f.store(), &request).await;
@@ -197,7 +197,7 @@ pub async fn a_large_record_waits_for_the_next_page(f: &dyn StoreFixture) {
 }
 
 pub async fn records_that_are_passed_over_take_no_bytes(f: &dyn StoreFixture) {
-    let messages: Vec<_> = (1..=4).map(|n| keyed("a", &format!("a{n}")).payload(vec![b'x'; 100])).collect();
+    let messages: Vec<_> = (1..=4).map(|n| keyed("a", &format!("a{n}")).payload(bytes(100))).collect();
     enqueue_all(f, &messages).await;
     let in_hand: Vec<_> = read_all(f).await.iter().take(2).map(|record| record.position).collect();
     let page = read(&f.store(), &ReadRequest { max_bytes: 200, in_hand, ..everything(f) }).await;
@@ -206,7 +206,7 @@ pub async fn records_that_are_passed_over_take_no_bytes(f: &dyn StoreFixture) {
 
 pub async fn tombstones_take_no_bytes(f: &dyn StoreFixture) {
     let tombstone = |label: &str| Message::new(label).aggregate("thing", "a");
-    enqueue(f, &[tombstone("a1"), tombstone("a2"), tombstone("a3").payload("")]).await;
+    enqueue(f, &[tombstone("a1"), tombstone("a2"), tombstone("a3")]).await;
     let page = read(&f.store(), &ReadRequest { max_bytes: 1, ..everything(f) }).await;
     assert_eq!(labels(&page.records), ["a1", "a2", "a3"]);
 }

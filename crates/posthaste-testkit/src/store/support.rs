@@ -19,7 +19,12 @@ pub(super) const VERY_LONG: Duration = Duration::from_hours(6);
 
 /// A message without a key. The event type serves as a label by which the behaviours tell messages apart.
 pub(super) fn loose(label: &str) -> Message {
-    Message::new(label).payload(label.to_owned())
+    Message::new(label).payload(format!("\"{label}\""))
+}
+
+/// A payload of so many bytes that every outbox takes as it is: a JSON text.
+pub(super) fn bytes(count: usize) -> String {
+    format!("\"{}\"", "x".repeat(count - 2))
 }
 
 /// A message with a key.

@@ -1,0 +1,3 @@
+-- The indexes of the outbox.
+SELECT INDEX_NAME AS name, GROUP_CONCAT(LOWER(COLUMN_NAME) ORDER BY SEQ_IN_INDEX) AS columns
+FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = :database AND TABLE_NAME = :table GROUP BY INDEX_NAME

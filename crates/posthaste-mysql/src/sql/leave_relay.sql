@@ -1,0 +1,2 @@
+-- Removes the relay from the table of relays.
+DELETE FROM {outbox_relay} WHERE id = :relay

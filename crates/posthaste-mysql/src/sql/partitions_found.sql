@@ -1,0 +1,5 @@
+-- The partitions of the outbox, in their order.
+SELECT PARTITION_NAME AS name, PARTITION_METHOD AS method, PARTITION_EXPRESSION AS expression,
+       SUBPARTITION_METHOD AS subpartitions, PARTITION_DESCRIPTION AS upper
+FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = :database AND TABLE_NAME = :table
+ORDER BY PARTITION_ORDINAL_POSITION
