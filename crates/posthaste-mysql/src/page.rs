@@ -46,7 +46,7 @@ struct Walk {
 }
 
 /// The most rows that are read at a time.
-const MOST_ROWS: usize = 512;
+const MOST_ROWS: usize = 500;
 
 /// A page that is being filled.
 pub(crate) struct Filling<'a> {
