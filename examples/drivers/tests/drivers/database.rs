@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mysql_async::prelude::Queryable;
 use posthaste::dialect::SqliteTable;
 use posthaste::{Admin, Message, Outbox};
+use posthaste_mysql::{MySqlOptions, MySqlStore, Payload};
 use posthaste_postgres::{PostgresOptions, PostgresStore};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +31,12 @@ pub fn postgres_url() -> String {
         .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/postgres".to_owned())
 }
 
+/// The server, without a database.
 fn mysql_url() -> String {
-    std::env::var("POSTHASTE_TEST_MARIADB").unwrap_or_else(|_| "mysql://root@127.0.0.1:3306".to_owned())
+    let url =
+        std::env::var("POSTHASTE_TEST_MARIADB").unwrap_or_else(|_| "mysql://root@127.0.0.1:3306".to_owned());
+    let path = url.find("://").and_then(|at| url[at + 3..].find('/').map(|slash| at + 3 + slash));
+    path.map_or(url.clone(), |slash| url[..slash].to_owned())
 }
 
 fn unique_name() -> String {
@@ -79,30 +84,14 @@ impl Database {
             format!("CREATE DATABASE {name} CHARACTER SET utf8mb4"),
             format!("USE {name}"),
             "CREATE TABLE orders (id BIGINT PRIMARY KEY)".to_owned(),
-            "CREATE TABLE outbox (
-                id BINARY(16) NOT NULL PRIMARY KEY,
-                aggregate_type VARCHAR(128) NOT NULL DEFAULT '',
-                aggregate_id VARCHAR(128) NOT NULL DEFAULT '',
-                event_type VARCHAR(128) NOT NULL,
-                payload LONGBLOB NOT NULL,
-                tombstone BOOLEAN NOT NULL DEFAULT false,
-                content_type VARCHAR(128) NULL,
-                headers JSON NULL,
-                status SMALLINT NOT NULL DEFAULT 0,
-                created_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
-                next_attempt_at DATETIME(6) NULL,
-                idempotency_key VARBINARY(255) NULL
-             )"
-            .to_owned(),
-            "CREATE TABLE outbox_key (idempotency_key VARBINARY(255) PRIMARY KEY)".to_owned(),
-            "CREATE TABLE outbox_inbox (consumer VARBINARY(255), message_id VARBINARY(255), PRIMARY KEY (consumer, message_id))"
-                .to_owned(),
         ] {
             connection.query_drop(statement).await.unwrap();
         }
         drop(connection);
         server.disconnect().await.unwrap();
         let url = format!("{}/{name}", mysql_url());
+        let options = MySqlOptions::new(&url).payload(Payload::Binary);
+        MySqlStore::new(options).unwrap().migrate().await.unwrap();
         Self::with(Kind::MySql, name, url, "outbox", None)
     }
 
