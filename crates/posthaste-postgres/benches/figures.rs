@@ -171,9 +171,26 @@ async fn enqueue_against_a_bare_insert() {
     println!("prepared {prepared:.0}/s  ratio {:.2}", prepared / bare);
 }
 
+/// Many messages in one call, in one transaction.
+async fn enqueue_many_at_once() {
+    const MESSAGES: u32 = 100_000;
+    let Some(fixture) = PostgresFixture::direct(|options| options).await else { return };
+    let outbox = fixture.store.outbox();
+    let messages: Vec<_> = (0..MESSAGES)
+        .map(|n| Message::new("order.created").aggregate("order", n % 1_000).payload(vec![b'x'; 512]))
+        .collect();
+    let mut client = support::client().await.unwrap();
+    let began = Instant::now();
+    let tx = client.transaction().await.unwrap();
+    outbox.enqueue_all(&tx, &messages).await.unwrap();
+    tx.commit().await.unwrap();
+    println!("enqueue_all of {MESSAGES}: {:.1?}", began.elapsed());
+}
+
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     drain_against_a_server_side_loop().await;
     the_store_alone().await;
     enqueue_against_a_bare_insert().await;
+    enqueue_many_at_once().await;
 }

@@ -40,6 +40,8 @@ pub(crate) struct Connections {
 #[derive(Default)]
 struct Slot {
     live: Option<Live>,
+    /// A statement that was prepared was not there: something hands this connection from one server session to another.
+    moves: bool,
     /// How many attempts to connect have failed since the last that did not.
     failures: u32,
     not_before: Option<Instant>,
@@ -111,7 +113,8 @@ impl Connections {
         // Noted beforehand: this future may be dropped while it waits.
         slot.failures = slot.failures.saturating_add(1);
         slot.not_before = Some(Instant::now() + pause(slot.failures));
-        let live = connect(&self.target, &self.settings, self.connect_timeout).await?;
+        let settings = (!slot.moves).then_some(self.settings.as_str());
+        let live = connect(&self.target, settings, self.connect_timeout).await?;
         (slot.failures, slot.not_before) = (0, None);
         Ok(live)
     }
@@ -124,12 +127,14 @@ fn pause(failures: u32) -> Duration {
     longest / 2 + longest.mul_f64(fastrand::f64()) / 2
 }
 
-/// Makes a connection for the store's own statements.
-async fn connect(target: &Target, settings: &str, limit: Duration) -> Result<Live, Failure> {
+/// Makes a connection for the store's own statements. `settings` are made if the session is ours; `None`: it is not.
+async fn connect(target: &Target, settings: Option<&str>, limit: Duration) -> Result<Live, Failure> {
     let (client, task) = start(target, limit).await?;
     let mut live = Live { client, task, prepared: None };
     let setting_up = tokio::time::timeout(limit, async {
-        if is_direct_to_primary(&live.client).await? {
+        if let Some(settings) = settings
+            && is_direct_to_primary(&live.client).await?
+        {
             live.client.batch_execute(settings).await?;
             live.prepared = Some(Prepared::default());
         }
@@ -270,6 +275,7 @@ impl Session {
     /// The session is over: the connection goes back to its place unless the result puts it in doubt.
     pub(crate) fn done<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
         let Self { mut slot, live, .. } = self;
+        slot.moves |= result.as_ref().is_err_and(Failure::is_of_another_session);
         if !result.as_ref().is_err_and(Failure::is_fatal) {
             slot.live = Some(live);
         }
@@ -342,4 +348,34 @@ fn settings(limit: Duration) -> Vec<String> {
 pub(crate) fn no_row(doing: &str) -> Failure {
     let text = format!("{doing}: the database answered without a row");
     Failure::Ours(Error::new(ErrorKind::Database, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection whose session is changed behind its back, as a pooler would that cannot be told from a server.
+    #[tokio::test]
+    async fn a_session_that_is_not_ours_after_all_is_used_without_prepared_statements() {
+        let Ok(url) = std::env::var("POSTHASTE_TEST_POSTGRES") else {
+            assert!(std::env::var_os("CI").is_none(), "POSTHASTE_TEST_POSTGRES is not set");
+            return;
+        };
+        let limit = Duration::from_secs(5);
+        let target = Target::parse("database", &url, limit, limit).unwrap();
+        let connections = Connections::new(target, session_settings(limit), 1, limit);
+        let begin = Begin::read(limit);
+        let ask = async || {
+            let session = connections.session(Use::Read, limit).await.unwrap();
+            let is_prepared = session.live.prepared.is_some();
+            let answer = session.run(&begin, "SELECT 1", &[]).await;
+            session.done(answer).map(|rows| (rows.len(), is_prepared))
+        };
+        assert_eq!(ask().await.unwrap(), (1, true));
+        let session = connections.session(Use::Read, limit).await.unwrap();
+        let emptied = session.within(session.client().batch_execute("DEALLOCATE ALL")).await;
+        session.done(emptied).unwrap();
+        assert!(ask().await.is_err(), "its statement is gone");
+        assert_eq!(ask().await.unwrap(), (1, false));
+    }
 }

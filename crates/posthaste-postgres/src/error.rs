@@ -41,6 +41,11 @@ impl Failure {
         }
     }
 
+    /// Whether a statement that was prepared in the session is not there.
+    pub(crate) fn is_of_another_session(&self) -> bool {
+        matches!(self, Self::Driver(error) if error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME))
+    }
+
     /// Whether a connection on which this happened should not be used any more.
     pub(crate) fn is_fatal(&self) -> bool {
         match self {
