@@ -1,4 +1,4 @@
-//! Tidying up: processed records, idempotency keys, dead relays, the write-ahead log.
+//! Tidying up: processed records, idempotency keys, the inbox, dead relays, the write-ahead log.
 
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ pub(crate) fn upkeep(database: &mut Database, request: &UpkeepRequest) -> Result
         }
         let next = purge_processed(step, request, from, &mut report)?;
         purge_keys(step, request, &mut report)?;
+        purge_inbox(step, request, &mut report)?;
         step.execute(&step.sql.purge_relays, [step.now.minus(REMEMBER_RELAYS)])?;
         Ok((report, next))
     })?;
@@ -61,5 +62,13 @@ fn purge_keys(step: &Step<'_>, request: &UpkeepRequest, report: &mut UpkeepRepor
     let limit = i64::try_from(request.limit).unwrap_or(i64::MAX);
     report.keys_purged = step.execute(&step.sql.purge_keys, params![limit, step.now.minus(older_than)])?;
     report.more |= report.keys_purged > 0 && report.keys_purged >= request.limit;
+    Ok(())
+}
+
+fn purge_inbox(step: &Step<'_>, request: &UpkeepRequest, report: &mut UpkeepReport) -> rusqlite::Result<()> {
+    let Some(older_than) = request.keep_inbox else { return Ok(()) };
+    let limit = i64::try_from(request.limit).unwrap_or(i64::MAX);
+    report.inbox_purged = step.execute(&step.sql.purge_inbox, params![limit, step.now.minus(older_than)])?;
+    report.more |= report.inbox_purged > 0 && report.inbox_purged >= request.limit;
     Ok(())
 }

@@ -136,3 +136,24 @@ async fn the_inbox_forgets_what_is_old() {
     assert_eq!(database.store.purge_inbox(age, 10).await.unwrap(), 0);
     assert!(first_time("old") && !first_time("young"));
 }
+
+#[tokio::test]
+async fn upkeep_purges_the_inbox_in_small_steps() {
+    let database = Database::migrated().await;
+    let (mut connection, inbox) = (database.connect(), database.store.inbox());
+    for id in ["1", "2"] {
+        let tx = begin(&mut connection);
+        assert!(inbox.first_time(&tx, "invoicing", id).unwrap());
+        tx.commit().unwrap();
+    }
+    database.clock.advance(Duration::from_secs(60));
+    let forever = UpkeepRequest { keep_inbox: None, ..upkeep_request(10) };
+    let request = upkeep_request(1);
+    let mut purged = Vec::new();
+    for request in [&forever, &request, &request, &request] {
+        let request = UpkeepRequest { relay: forever.relay, ..*request };
+        let report = database.store.upkeep(&request).await.unwrap();
+        purged.push((report.inbox_purged, report.more));
+    }
+    assert_eq!(purged, [(0, false), (1, true), (1, true), (0, false)]);
+}
