@@ -8,7 +8,7 @@ use posthaste::{BoxError, Message, MessageId, Record, Relay, RelayHandle, publis
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::measure::{Bench, own_cpu};
+use crate::measure::{Bench, Took, timed};
 use crate::support;
 use crate::support::cutter::Cutter;
 
@@ -102,24 +102,24 @@ fn seconds(variable: &str, usual: u64) -> Duration {
     Duration::from_secs(std::env::var(variable).map_or(usual, |seconds| seconds.parse().unwrap()))
 }
 
+/// Milliseconds of CPU time a second, in the server's sessions and here.
+fn print_cpu(took: Took, time: Duration) {
+    let [server, here] = [took.server, took.here].map(|micros| micros / 1e3 / time.as_secs_f64());
+    println!("  CPU time a second: server {server:.1} ms  here {here:.1} ms");
+}
+
 /// 100 messages a second.
 pub(crate) async fn from_commit_to_publish() {
     let Some(bench) = Bench::new().await else { return };
     let running = Running::start(&bench);
     running.produce(&bench, 100, Duration::from_secs(2)).await;
     running.take();
-    let (server, here) = (bench.server_cpu().await, own_cpu());
     let time = seconds("SECONDS", 20);
-    running.produce(&bench, 100, time).await;
-    let cpu = (bench.server_cpu().await - server, own_cpu() - here);
+    let took = timed(&bench, 1, running.produce(&bench, 100, time)).await;
     let taken = running.take();
     let [p50, p90, p99] = [50, 90, 99].map(|percent| percentile(&taken, percent));
     println!("100 messages/s, commit to publish: p50 {p50:.1} ms  p90 {p90:.1} ms  p99 {p99:.1} ms");
-    println!(
-        "  CPU time a second: server {:.1?}  here {:.1?}",
-        cpu.0.div_f64(time.as_secs_f64()),
-        cpu.1.div_f64(time.as_secs_f64())
-    );
+    print_cpu(took, time);
     running.stop().await;
 }
 
@@ -131,23 +131,20 @@ pub(crate) async fn while_a_snapshot_is_held() {
     let time = seconds("SECONDS", 300);
     running.produce(&bench, 1_000, Duration::from_secs(3)).await;
     running.take();
-    running.produce(&bench, 1_000, time / 5).await;
+    let took = timed(&bench, 1, running.produce(&bench, 1_000, time / 5)).await;
     let usual = running.take();
     println!("1,000 messages/s: p50 {:.1} ms  p99 {:.1} ms", percentile(&usual, 50), percentile(&usual, 99));
+    print_cpu(took, time / 5);
     let mut other = support::client().await.unwrap();
     let holder = other.build_transaction().isolation_level(tokio_postgres::IsolationLevel::RepeatableRead);
     let holder = holder.start().await.unwrap();
     holder.query(&bench.fixture.schema.named("SELECT count(*) FROM {}outbox"), &[]).await.unwrap();
-    let cpu = bench.server_cpu().await;
-    running.produce(&bench, 1_000, time).await;
-    let cpu = (bench.server_cpu().await - cpu).div_f64(time.as_secs_f64());
+    let took = timed(&bench, 1, running.produce(&bench, 1_000, time)).await;
     let held = running.take();
     holder.rollback().await.unwrap();
-    println!(
-        "while a snapshot is held for {time:?}: p50 {:.1} ms  p99 {:.1} ms  server {cpu:.1?} a second",
-        percentile(&held, 50),
-        percentile(&held, 99)
-    );
+    let [p50, p99] = [50, 99].map(|percent| percentile(&held, percent));
+    println!("while a snapshot is held for {time:?}: p50 {p50:.1} ms  p99 {p99:.1} ms");
+    print_cpu(took, time);
     let parts: Vec<_> = held
         .chunks(held.len().div_ceil(PARTS))
         .map(|part| format!("{:.1}/{:.1}", percentile(part, 50), percentile(part, 99)))
@@ -161,18 +158,12 @@ pub(crate) async fn statements_of_an_idle_relay() {
     let proxy = Cutter::start().await;
     let Some(bench) = Bench::at(&proxy.url()).await else { return };
     let running = Running::start(&bench);
-    let idle = || async { bench.fixture.schema.value::<bool>("SELECT idle FROM {}outbox_wake").await };
+    let idle = async || bench.fixture.schema.value::<bool>("SELECT idle FROM {}outbox_wake").await;
     support::until("the relay is idle", idle).await;
-    let (server, here, time) = (bench.server_cpu().await, own_cpu(), seconds("SECONDS", 30));
-    let before = proxy.statements();
-    tokio::time::sleep(time).await;
+    let (time, before) = (seconds("SECONDS", 30), proxy.statements());
+    let took = timed(&bench, 1, tokio::time::sleep(time)).await;
     let rate = (proxy.statements() - before) as f64 / time.as_secs_f64();
-    let cpu = (bench.server_cpu().await - server, own_cpu() - here);
     println!("an idle relay: {rate:.1} statements a second");
-    println!(
-        "  CPU time a second: server {:.1?}  here {:.1?}",
-        cpu.0.div_f64(time.as_secs_f64()),
-        cpu.1.div_f64(time.as_secs_f64())
-    );
+    print_cpu(took, time);
     running.stop().await;
 }
