@@ -19,11 +19,11 @@ pub(super) fn driver_error(dialect: Dialect, error: DieselError) -> DriverError 
     };
     let (said, constraint) =
         (information.message().to_owned(), information.constraint_name().map(str::to_owned));
-    let code = code_of_kind(dialect, kind).or_else(|| code_of_text(dialect, &said));
+    let code = code_of_kind(dialect, *kind).or_else(|| code_of_text(dialect, &said));
     DriverError::new(code.unwrap_or(ErrorCode::Unknown), said, error).with_constraint(constraint)
 }
 
-fn code_of_kind(dialect: Dialect, kind: &DatabaseErrorKind) -> Option<ErrorCode> {
+fn code_of_kind(dialect: Dialect, kind: DatabaseErrorKind) -> Option<ErrorCode> {
     use DatabaseErrorKind as Kind;
     if dialect == Dialect::Sqlite {
         return match kind {
