@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    cleanup, demo, discard, enqueue, list, migrate, partitions, purge, redrive, relay, show, status,
+    bench, cleanup, demo, discard, enqueue, list, migrate, partitions, purge, redrive, relay, show, status,
 };
 
 /// Writes events in the transaction that makes them true, and ships them at least once, in order per key.
@@ -75,6 +75,8 @@ pub(crate) enum Command {
     Cleanup(cleanup::Args),
     /// Make partitions ahead, and drop old ones (PostgreSQL, MySQL)
     Partitions(partitions::Args),
+    /// Measure how fast it is here, against what the database does without it
+    Bench(bench::Args),
 }
 
 #[cfg(test)]
