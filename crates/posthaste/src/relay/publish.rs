@@ -46,7 +46,7 @@ pub(super) async fn attempt(parts: Arc<Parts>, relay: RelayId, mut queued: Queue
     let span = crate::telemetry::publish_span(&record);
     // The timeout stands inside, so that a panic of a future that is dropped by it is caught as well.
     let limit = parts.settings.publish_timeout;
-    let publish = async { tokio::time::timeout(limit, parts.publisher.publish(record)).await };
+    let publish = async { tokio::time::timeout(limit, parts.targets[0].publisher.publish(record)).await };
     #[cfg(feature = "opentelemetry-0_33")]
     let publish = tracing::Instrument::instrument(publish, span);
     let result = match AssertUnwindSafe(publish).catch_unwind().await {
