@@ -216,6 +216,8 @@ pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
     database.check_writable().await?;
     let builder = configure(Relay::builder(database.store.clone()), &args);
     let (builder, end, rabbit) = with_destination(builder, destination, &args)?;
+    #[cfg(feature = "failpoints")]
+    let builder = with_frequent_upkeep(builder);
     let relay = builder.build()?;
     let mut stopping = Stopping { handle: relay.handle(), quiet: args.logs.quiet, before: None };
     let begun = Instant::now();
@@ -299,6 +301,14 @@ fn configure(builder: RelayBuilder, args: &Args) -> RelayBuilder {
         .on_dead(on_dead)
         .retain(failures.retain)
         .keep_inbox(failures.keep_inbox.0)
+}
+
+/// For tests of what happens in the middle of upkeep.
+#[cfg(feature = "failpoints")]
+fn with_frequent_upkeep(builder: RelayBuilder) -> RelayBuilder {
+    let every =
+        std::env::var("POSTHASTE_TEST_UPKEEP_EVERY").ok().and_then(|text| durations::parse(&text).ok());
+    every.into_iter().fold(builder, RelayBuilder::upkeep_every)
 }
 
 /// The builder with its publisher, what ends the relay from the destination's side, and what to close afterwards.
