@@ -44,7 +44,10 @@ pub use message::{Due, JSON, Message};
 pub use outbox::{Inbox, Outbox, OutboxTransaction, Pending};
 pub use publisher::{FailureClass, PublishError, PublishFn, Publisher, publish_fn};
 pub use record::{Key, Lane, Position, Record};
-pub use relay::{DeadPolicy, Event, Observer, Relay, RelayBuilder, RelayHandle, Retain, Summary, failpoint};
+pub use relay::{
+    DeadPolicy, DestinationSnapshot, DestinationState, Event, Observer, Relay, RelayBuilder, RelayHandle,
+    Retain, Snapshot, Summary, failpoint,
+};
 pub use retry::{Backoff, RetryPolicy};
 pub use store::{
     BeginAttempt, DueRecords, Keys, LaneLease, LeaseRequest, Leases, Outcome, Page, Reached, ReadRequest,

@@ -51,8 +51,12 @@ pub(crate) struct ListenArgs {
     #[arg(long, value_name = "URL", env = "POSTHASTE_LISTEN_URL", hide_env_values = true)]
     pub(crate) listen_url: Option<String>,
 
+    /// A file with what --listen-url would say
+    #[arg(long, value_name = "FILE", env = "POSTHASTE_LISTEN_URL_FILE")]
+    listen_url_file: Option<String>,
+
     /// Do not listen for producers, only look every --idle-poll; goes before --listen-url
-    #[arg(long)]
+    #[arg(long, env = "POSTHASTE_NO_LISTEN")]
     pub(crate) no_listen: bool,
 }
 

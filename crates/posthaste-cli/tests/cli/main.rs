@@ -6,6 +6,7 @@ mod bad_input;
 #[path = "../../../posthaste-postgres/tests/support/cluster.rs"]
 #[allow(dead_code, unreachable_pub, reason = "it is shared, and used in part")]
 mod cluster;
+mod config;
 mod crash;
 mod crowd;
 mod demo;

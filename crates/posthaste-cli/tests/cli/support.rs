@@ -205,9 +205,15 @@ impl Bed {
 pub(crate) fn bare_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
     command.args(arguments);
-    for name in ["POSTHASTE_DATABASE_URL", "POSTHASTE_LISTEN_URL", "RUST_LOG", "NO_COLOR", "RUST_BACKTRACE"] {
+    for name in ["RUST_LOG", "NO_COLOR", "RUST_BACKTRACE"] {
         command.env_remove(name);
     }
+    // Any setting may be in the environment.
+    std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("POSTHASTE_")).for_each(
+        |(name, _)| {
+            command.env_remove(name);
+        },
+    );
     command
 }
 

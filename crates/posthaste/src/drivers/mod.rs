@@ -4,7 +4,15 @@
 
 #[cfg(any(feature = "diesel-2", feature = "diesel-async-0_9"))]
 mod diesel;
+#[cfg(any(feature = "diesel-2", feature = "diesel-async-0_9"))]
+mod diesel_error;
 mod run;
+#[cfg(any(feature = "sea-orm-1", feature = "sea-orm-2"))]
+#[macro_use]
+mod sea_orm;
+#[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9", feature = "sea-orm-1", feature = "sea-orm-2"))]
+#[macro_use]
+mod sqlx;
 
 #[cfg(feature = "deadpool-postgres-0_14")]
 mod deadpool_postgres_0_14;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::events::{Hooks, Observer};
 use super::settings::{DeadPolicy, Retain, Settings};
-use super::{Parts, Relay};
+use super::{DEFAULT_DESTINATION, Parts, Relay, Target};
 use crate::admin::Glob;
 use crate::error::Error;
 use crate::publisher::{FailureClass, PublishError, Publisher};
@@ -172,7 +172,8 @@ impl RelayBuilder {
     pub fn build(self) -> Result<Relay, Error> {
         self.settings.check()?;
         let publisher = self.publisher.ok_or_else(|| Error::invalid_input("the relay has no publisher"))?;
-        Ok(Relay::new(Parts::new(self.store, publisher, self.settings, self.hooks)))
+        let targets = vec![Target { name: DEFAULT_DESTINATION.to_owned(), publisher }];
+        Ok(Relay::new(Parts::new(self.store, targets, self.settings, self.hooks)))
     }
 }
 

@@ -149,6 +149,11 @@ impl Lanes {
         self.lanes.get(&lane).is_some_and(|state| state.token == token && state.phase == Phase::Active)
     }
 
+    /// How many lanes are held, those to be given back included.
+    pub(super) fn count(&self) -> usize {
+        self.lanes.len()
+    }
+
     /// Whether there is any lane to read.
     pub(super) fn any_active(&self) -> bool {
         self.active().next().is_some()

@@ -48,7 +48,7 @@ pub(super) async fn attempt(parts: Arc<Parts>, relay: RelayId, mut queued: Queue
     let limit = parts.settings.publish_timeout;
     let publish = async {
         failpoint::hit(failpoint::IN_PUBLISH);
-        tokio::time::timeout(limit, parts.publisher.publish(record)).await
+        tokio::time::timeout(limit, parts.targets[0].publisher.publish(record)).await
     };
     #[cfg(feature = "opentelemetry-0_33")]
     let publish = tracing::Instrument::instrument(publish, span);

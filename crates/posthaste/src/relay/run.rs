@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
+use super::breaker::Breaker;
 use super::care::Care;
-use super::destination::Destination;
 use super::lanes::{Lanes, Plan};
 use super::leases::{Grant, LeaseKeeper};
 use super::poll::Poll;
@@ -51,7 +51,7 @@ pub(super) struct Run {
     pub(super) lanes: Lanes,
     pub(super) window: Window,
     pub(super) settles: Settles,
-    pub(super) destination: Destination,
+    pub(super) breaker: Breaker,
     pub(super) care: Care,
     pub(super) poll: Poll,
 
@@ -78,6 +78,7 @@ pub(super) struct Run {
     pub(super) round_read: bool,
     pub(super) drained: bool,
     pub(super) probes_in_vain: u32,
+    pub(super) succeeded_at: Option<Instant>,
     pub(super) stopping_until: Option<Instant>,
 }
 
@@ -106,7 +107,7 @@ impl Run {
             lanes: Lanes::new(now),
             window: Window::new(limits),
             settles: Settles::new(settings.settle_batch, settings.settle_linger, now),
-            destination: Destination::new(),
+            breaker: Breaker::new(),
             care: Care::default(),
             poll: Poll::new(settings.idle_poll, now),
             attempts: JoinSet::new(),
@@ -128,6 +129,7 @@ impl Run {
             round_read: false,
             drained: false,
             probes_in_vain: 0,
+            succeeded_at: None,
             stopping_until: None,
             keeper,
             parts,
@@ -178,7 +180,7 @@ impl Run {
             self.until,
             self.stopping_until,
             self.settles.next_at(),
-            self.destination.paused_until(),
+            self.breaker.paused_until(),
             self.care.next_at(),
             (can_read && self.lanes.at_end()).then(|| self.poll.at()),
             if can_read { self.lanes.next_at(&self.window) } else { None },

@@ -45,7 +45,7 @@ impl Run {
             AttemptResult::Published => self.on_published(&queued, took),
             AttemptResult::Failed(error) => self.on_failed(queued, error),
             AttemptResult::NotBegun => {
-                self.destination.gave_up();
+                self.breaker.gave_up();
                 self.put_back(queued);
             }
             AttemptResult::Refused => self.on_refused(&queued),
@@ -55,7 +55,7 @@ impl Run {
     /// The record is not there any more, or its lane is not ours any more, which a renewal shows.
     fn on_refused(&mut self, queued: &Queued) {
         self.care.landed(queued.record.position);
-        self.destination.gave_up();
+        self.breaker.gave_up();
         self.window.give_up(&queued.record, queued.token);
         self.drop_queued(queued.record.lane);
         self.lanes.restart(queued.record.lane);
@@ -65,7 +65,12 @@ impl Run {
     fn on_published(&mut self, queued: &Queued, took: Duration) {
         self.destination_answered();
         super::add(&self.parts.counters.published, 1);
-        self.parts.hooks.tell(&Event::Published { record: &queued.record, took });
+        self.succeeded_at = Some(Instant::now());
+        self.parts.hooks.tell(&Event::Published {
+            destination: &self.parts.targets[0].name,
+            record: &queued.record,
+            took,
+        });
         tracing::trace!(id = %queued.record.id, event_type = queued.record.event_type, "published");
         self.window.published(&queued.record, queued.token);
         self.settle(queued, Outcome::Processed, KeyGoes::On);
@@ -74,8 +79,7 @@ impl Run {
     fn on_failed(&mut self, queued: Queued, mut error: PublishError) {
         self.parts.hooks.failed(&queued.record, &mut error);
         match error.class() {
-            FailureClass::Unavailable => self.on_unavailable(queued, None, &error),
-            FailureClass::Throttled { retry_after } => self.on_unavailable(queued, retry_after, &error),
+            FailureClass::Unavailable | FailureClass::Throttled { .. } => self.on_unavailable(queued, &error),
             FailureClass::Failed => self.on_message_failed(&queued, &error),
             FailureClass::Rejected => {
                 self.destination_answered();
@@ -84,9 +88,13 @@ impl Run {
         }
     }
 
-    fn on_unavailable(&mut self, queued: Queued, retry_after: Option<Duration>, error: &PublishError) {
-        if let Some(pause) = self.destination.pause(retry_after, Instant::now(), &mut self.random) {
-            self.parts.hooks.tell(&Event::Paused { pause, reason: error.reason() });
+    fn on_unavailable(&mut self, queued: Queued, error: &PublishError) {
+        if let Some(pause) = self.breaker.pause(error.class(), Instant::now(), &mut self.random) {
+            self.parts.hooks.tell(&Event::Paused {
+                destination: &self.parts.targets[0].name,
+                pause,
+                reason: error.reason(),
+            });
             tracing::warn!(?pause, reason = error.reason(), "the destination is unavailable; pausing");
         }
         self.care.landed(queued.record.position);
@@ -115,7 +123,12 @@ impl Run {
         }
         let after = policy.delay(attempts, &mut self.random).min(MAX_DELAY);
         super::add(&self.parts.counters.retried, 1);
-        self.parts.hooks.tell(&Event::Retried { record: &queued.record, error, after });
+        self.parts.hooks.tell(&Event::Retried {
+            destination: &self.parts.targets[0].name,
+            record: &queued.record,
+            error,
+            after,
+        });
         tracing::warn!(
             id = %queued.record.id, event_type = queued.record.event_type, attempts, ?after,
             reason = error.reason(), "publishing failed; trying again later"
@@ -127,7 +140,11 @@ impl Run {
 
     fn die(&mut self, queued: &Queued, error: &PublishError) {
         super::add(&self.parts.counters.dead, 1);
-        self.parts.hooks.tell(&Event::Died { record: &queued.record, error });
+        self.parts.hooks.tell(&Event::Died {
+            destination: &self.parts.targets[0].name,
+            record: &queued.record,
+            error,
+        });
         tracing::error!(
             id = %queued.record.id, event_type = queued.record.event_type, attempts = queued.record.attempt(),
             reason = error.reason(), "the message is dead"
@@ -139,7 +156,11 @@ impl Run {
     pub(super) fn give_up_untried(&mut self, queued: &Queued) {
         let error = PublishError::failed(OUT_OF_ATTEMPTS);
         super::add(&self.parts.counters.dead, 1);
-        self.parts.hooks.tell(&Event::Died { record: &queued.record, error: &error });
+        self.parts.hooks.tell(&Event::Died {
+            destination: &self.parts.targets[0].name,
+            record: &queued.record,
+            error: &error,
+        });
         tracing::error!(id = %queued.record.id, event_type = queued.record.event_type, "the message is dead: {OUT_OF_ATTEMPTS}");
         self.settle_dead(queued, queued.record.attempts, OUT_OF_ATTEMPTS);
     }
@@ -160,8 +181,8 @@ impl Run {
     }
 
     fn destination_answered(&mut self) {
-        if self.destination.answered() {
-            self.parts.hooks.tell(&Event::Resumed);
+        if self.breaker.answered() {
+            self.parts.hooks.tell(&Event::Resumed { destination: &self.parts.targets[0].name });
             tracing::info!("the destination is back");
         }
     }
@@ -170,7 +191,7 @@ impl Run {
     pub(super) fn on_page(&mut self, page: Result<Page, Error>) {
         let now = Instant::now();
         let Some(plan) = self.plan.take() else { return };
-        self.parts.health().reads_fail = page.is_err();
+        self.note_read(page.is_ok(), now);
         match page {
             Ok(page) => self.take_page(&plan, page, now),
             Err(error) => {
@@ -179,6 +200,14 @@ impl Run {
             }
         }
         self.window.read_over();
+    }
+
+    fn note_read(&self, succeeded: bool, now: Instant) {
+        let mut health = self.parts.health();
+        health.reads_fail = !succeeded;
+        if succeeded {
+            health.read_at = Some(now);
+        }
     }
 
     fn take_page(&mut self, plan: &super::lanes::Plan, page: Page, now: Instant) {
@@ -210,6 +239,7 @@ impl Run {
             }
         };
         self.store_failures = 0;
+        self.parts.health().settled_at = Some(now);
         self.parts.hooks.tell(&Event::Settled { report: &report, took: now - self.settle_began });
         let settled = self.settles.done(now);
         if report.gone > 0 {
@@ -234,7 +264,7 @@ impl Run {
     fn on_stale(&mut self, lane: crate::record::Lane, token: i64) {
         if self.lanes.get(lane).is_some_and(|state| state.token == token) {
             self.lose_lane(lane);
-            self.parts.hooks.tell(&Event::LanesLost { lanes: 1 });
+            self.tell_lanes_lost(1);
             tracing::warn!(lane = lane.0, "a lane went to another relay while records of it were in flight");
             self.keeper.renew();
         }

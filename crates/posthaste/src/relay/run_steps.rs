@@ -12,6 +12,7 @@ use super::publish::{attempt, record_ref};
 use super::run::{Goal, Run};
 use super::settings::Retain;
 use super::settle::ToSettle;
+use super::snapshot::DestinationHealth;
 use super::window::{KeyGoes, Queued};
 use super::{failpoint, probe};
 use crate::record::Lane;
@@ -42,18 +43,11 @@ impl Run {
     pub(super) fn turn(&mut self) {
         let now = Instant::now();
         self.turned_at = now;
-        {
-            let mut health = self.parts.health();
-            health.turned_at = Some(now);
-            health.lease_until = self.until;
-            // Without a lane there is nothing to read.
-            health.reads_fail &= self.lanes.any_active();
-        }
         self.lapse_if_due(now);
-        if self.goal == Goal::OneRound && !self.destination.is_open() && self.window.in_flight() == 0 {
+        if self.goal == Goal::OneRound && !self.breaker.is_open() && self.window.in_flight() == 0 {
             self.begin_stop();
         }
-        self.destination.tick(now);
+        self.breaker.tick(now);
         self.start_read(now);
         self.start_attempts(now);
         // Now that all in hand may be in flight, there may be reason to make room for others.
@@ -61,6 +55,28 @@ impl Run {
         self.start_settle(now);
         self.start_probe(now);
         self.tell_idle(now);
+        self.note_health(now);
+    }
+
+    fn note_health(&self, now: Instant) {
+        let mut health = self.parts.health();
+        health.turned_at = Some(now);
+        health.lease_until = self.until;
+        // Without a lane there is nothing to read.
+        health.reads_fail &= self.lanes.any_active();
+        health.lanes_held = self.lanes.count();
+        health.lanes_total = self.total_lanes;
+        let taken = self.window.in_flight() + self.settles.len();
+        health.queued = self.window.in_hand().saturating_sub(taken);
+        health.unsettled = self.settles.len();
+        health.retries_known = self.poll.due_known();
+        let destination = DestinationHealth {
+            outage: self.breaker.outage(now),
+            paused: false,
+            in_flight: self.window.in_flight(),
+            succeeded_at: self.succeeded_at,
+        };
+        health.destinations = vec![destination];
     }
 
     fn is_stopping(&self) -> bool {
@@ -109,7 +125,7 @@ impl Run {
         if self.is_stopping() || self.until.is_none_or(|until| now >= until) {
             return;
         }
-        while self.window.has_free_place() && self.destination.may_start() && self.care_allows(now) {
+        while self.window.has_free_place() && self.breaker.may_start() && self.care_allows(now) {
             let Some(mut queued) = self.window.start() else { return };
             queued.careful &= self.care.is_on();
             if self.parts.settings.retries.of(&queued.record.event_type).is_exhausted(queued.record.attempts)
@@ -120,7 +136,7 @@ impl Run {
             if queued.careful {
                 self.care.started(queued.record.position, now);
             }
-            self.destination.started();
+            self.breaker.started();
             let position = queued.record.position;
             let handle = self.attempts.spawn(attempt(self.parts.clone(), self.relay, queued));
             self.under_way.insert(position, handle);
@@ -255,9 +271,14 @@ impl Run {
             .collect();
         let lost = gone.iter().filter(|lane| self.lose_lane(**lane)).count();
         if lost > 0 {
-            self.parts.hooks.tell(&Event::LanesLost { lanes: lost });
+            self.tell_lanes_lost(lost);
             tracing::warn!(lanes = lost, "lanes went to another relay because the lease had run out");
         }
+    }
+
+    pub(super) fn tell_lanes_lost(&self, lanes: usize) {
+        self.parts.health().lanes_lost += lanes as u64;
+        self.parts.hooks.tell(&Event::LanesLost { lanes });
     }
 
     /// Forgets a lane. `true`: it was taken away, not given back.
@@ -266,7 +287,7 @@ impl Run {
         super::add(&self.parts.counters.abandoned, abandoned.len());
         for handle in abandoned.iter().filter_map(|position| self.under_way.remove(position)) {
             handle.abort();
-            self.destination.gave_up();
+            self.breaker.gave_up();
         }
         self.lanes.remove(lane).is_some_and(|state| state.phase != Phase::GivenBack)
     }
@@ -346,9 +367,10 @@ impl Run {
             self.lanes.remove(lane);
         }
         self.under_way.clear();
-        self.destination.gave_up();
+        self.breaker.gave_up();
         self.care = Care::default();
         self.window.end_care();
+        self.parts.health().leases_lapsed += 1;
         self.parts.hooks.tell(&Event::LeaseLapsed);
         tracing::warn!("the lease could not be renewed in time; publishing stopped until it is");
     }

@@ -111,7 +111,12 @@ impl Window {
 
     /// Whether nothing is in hand, not even an outcome to settle.
     pub(super) fn is_empty(&self) -> bool {
-        self.in_hand.len() == self.settled_while_reading.len()
+        self.in_hand() == 0
+    }
+
+    /// How many records are in hand, those whose outcome is not settled included.
+    pub(super) fn in_hand(&self) -> usize {
+        self.in_hand.len() - self.settled_while_reading.len()
     }
 
     pub(super) fn in_flight(&self) -> usize {

@@ -12,6 +12,7 @@ mod idle;
 mod late_commits;
 mod leases;
 mod ready;
+mod snapshot;
 mod starting;
 mod store_trouble;
 mod support;

@@ -133,7 +133,7 @@ impl Observer for Events {
             Event::Retried { .. } => "retried".to_owned(),
             Event::Died { .. } => "died".to_owned(),
             Event::Paused { .. } => "paused".to_owned(),
-            Event::Resumed => "resumed".to_owned(),
+            Event::Resumed { .. } => "resumed".to_owned(),
             Event::StoreFailed { operation, .. } => format!("{operation} failed"),
             Event::TaskRestarted { task } => format!("{task} restarted"),
             Event::Upkeep { report } if report.ours => format!("purged {}", report.purged),
