@@ -29,7 +29,7 @@ pub use drivers::diesel_2;
 pub use drivers::diesel_async_0_9;
 #[cfg(feature = "mysql_async-0_37")]
 pub use drivers::mysql_async_0_37;
-#[cfg(feature = "rusqlite")]
+#[cfg(feature = "rusqlite-0_32")]
 pub use drivers::rusqlite;
 #[cfg(any(feature = "sqlx-0_8", feature = "sea-orm-1"))]
 pub use drivers::sqlx_0_8;
