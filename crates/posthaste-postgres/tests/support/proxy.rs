@@ -22,6 +22,8 @@ pub struct Proxy {
     address: SocketAddr,
     mode: Arc<watch::Sender<Mode>>,
     server: Arc<Mutex<String>>,
+    /// How many connections have ended.
+    ended: Arc<watch::Sender<u64>>,
 }
 
 impl Proxy {
@@ -35,14 +37,19 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         let mode = Arc::new(watch::Sender::new(Mode::Forward));
         let server = Arc::new(Mutex::new(server));
-        let (modes, servers) = (mode.clone(), server.clone());
+        let ended = Arc::new(watch::Sender::new(0));
+        let (modes, servers, ends) = (mode.clone(), server.clone(), ended.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = servers.lock().unwrap().clone();
-                tokio::spawn(serve(client, server, modes.clone()));
+                let (modes, ends) = (modes.clone(), ends.clone());
+                tokio::spawn(async move {
+                    serve(client, server, modes).await;
+                    ends.send_modify(|ended| *ended += 1);
+                });
             }
         });
-        Self { address, mode, server }
+        Self { address, mode, server, ended }
     }
 
     pub fn set(&self, mode: Mode) {
@@ -52,6 +59,11 @@ impl Proxy {
     /// Further connections go to another server.
     pub fn lead_to(&self, server: String) {
         *self.server.lock().unwrap() = server;
+    }
+
+    /// Waits until a connection has ended, on either side.
+    pub async fn one_has_ended(&self) {
+        self.ended.subscribe().wait_for(|ended| *ended > 0).await.unwrap();
     }
 
     pub fn address(&self) -> SocketAddr {
