@@ -3,7 +3,7 @@
 use posthaste::{Error, ErrorKind};
 
 use crate::options::{MySqlOptions, Payload};
-use crate::table::TableName;
+use posthaste::dialect::MySqlTable;
 
 /// The columns that are ours, with which an outbox of velmie's is completed: each has a default, so that who does not know
 /// them goes on writing.
@@ -51,7 +51,7 @@ const EXPECTED: [(&str, &[&str]); 13] = [
 ];
 
 /// The statements that make an outbox with all that belongs to it.
-pub(crate) fn outbox(table: &TableName, options: &MySqlOptions) -> String {
+pub(crate) fn outbox(table: &MySqlTable, options: &MySqlOptions) -> String {
     let columns: Vec<_> = columns(options.lanes).map(|(name, what)| format!("    {name} {what}")).collect();
     let indexes: Vec<_> = INDEXES.iter().map(|(name, on)| format!("    KEY {name} ({on})")).collect();
     let partition = match options.partition {
@@ -78,11 +78,11 @@ pub(crate) fn outbox(table: &TableName, options: &MySqlOptions) -> String {
 }
 
 /// The statements that make an inbox.
-pub(crate) fn inbox(table: &TableName) -> String {
+pub(crate) fn inbox(table: &MySqlTable) -> String {
     with_names(table, include_str!("migrations/0002_inbox.sql"))
 }
 
-fn with_names(table: &TableName, template: &str) -> String {
+fn with_names(table: &MySqlTable, template: &str) -> String {
     let mut sql = String::with_capacity(template.len() + 256);
     let mut rest = template;
     while let Some((before, behind)) = rest.split_once("{outbox") {
@@ -124,7 +124,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// Whether the table can be an outbox: with `InnoDB`, and the columns of velmie's.
-    pub(crate) fn check(&self, table: &TableName) -> Result<(), Error> {
+    pub(crate) fn check(&self, table: &MySqlTable) -> Result<(), Error> {
         let refused = |text: String| Err(Error::new(ErrorKind::ForeignTable, text));
         if !self.engine.eq_ignore_ascii_case("InnoDB") {
             let engine = if self.engine.is_empty() { "a view" } else { &self.engine };
@@ -179,8 +179,8 @@ impl Found {
 mod tests {
     use super::*;
 
-    fn table(name: &str) -> TableName {
-        TableName::parse(name).unwrap()
+    fn table(name: &str) -> MySqlTable {
+        MySqlTable::parse(name).unwrap()
     }
 
     #[test]
