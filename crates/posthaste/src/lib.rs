@@ -45,8 +45,8 @@ pub use outbox::{Inbox, Outbox, OutboxTransaction, Pending};
 pub use publisher::{FailureClass, PublishError, PublishFn, Publisher, publish_fn};
 pub use record::{Key, Lane, Position, Record};
 pub use relay::{
-    DeadPolicy, DestinationSnapshot, DestinationState, Event, Observer, Relay, RelayBuilder, RelayHandle,
-    Retain, Snapshot, Summary, failpoint,
+    DeadPolicy, Destination, DestinationSnapshot, DestinationState, Event, Observer, Relay, RelayBuilder,
+    RelayHandle, Retain, Route, Snapshot, Summary, failpoint,
 };
 pub use retry::{Backoff, RetryPolicy};
 pub use store::{
