@@ -304,6 +304,10 @@ impl Lanes {
                 window.refill_failed(key);
             }
         }
+        if let (Kind::Tail, Keys::Except(keys)) = (plan.kind, &plan.request.keys) {
+            let began = |lane| looks.get(&lane).map(|look| look.scan.after.unwrap_or(Position::START));
+            window.passed_over(keys, began);
+        }
         let of_use = page.records.into_iter().filter(|record| looks.contains_key(&record.lane));
         let (held_back, fresh): (Vec<_>, Vec<_>) = of_use.partition(|record| record.held_back);
         let full_keys = full_keys(&held_back, &fresh, plan.request.max_per_key);
