@@ -1,6 +1,7 @@
 //! Reading records: one statement, one round trip.
 
 use std::collections::{HashMap, HashSet};
+use std::mem::take;
 
 use bytes::Bytes;
 use posthaste::{
@@ -12,6 +13,7 @@ use tokio_postgres::types::Type;
 
 use crate::connection::{Params, Use};
 use crate::firm::Look;
+use crate::places::Place;
 use crate::store::Inner;
 use crate::value::{attempts, headers_from_json, lane, limit, sequence};
 
@@ -45,6 +47,7 @@ mod column {
     pub(super) const ATTEMPTS: usize = 13;
     pub(super) const CREATED_AT: usize = 14;
     pub(super) const REVISION: usize = 15;
+    pub(super) const PLACE: usize = 16;
 }
 
 impl Inner {
@@ -93,11 +96,12 @@ impl Inner {
         ];
         let rows = self.fetch(&params).await?;
         let filling = Filling::new(request, see, self.firm.position());
-        let (mut page, left_out, saw_all_it_may) = filling.fill(&rows)?;
+        let Filled { mut page, left_out, places, saw_all_it_may } = filling.fill(&rows)?;
         let short = saw_all_it_may && page.records.len() < request.max_rows.div_ceil(2);
         if !short && !left_out.is_empty() {
             self.load_payloads(&mut page, &left_out).await?;
         }
+        self.places.note(places);
         Ok((page, short))
     }
 
@@ -182,6 +186,17 @@ fn most_due(request: &ReadRequest) -> usize {
     (request.max_rows / 2).max(1)
 }
 
+/// A page, and what goes with it.
+struct Filled {
+    page: Page,
+    /// Records whose payload is to be loaded.
+    left_out: Vec<MessageId>,
+    /// Where its rows lie, by position.
+    places: Vec<(i64, Place)>,
+    /// Whether the page ended only because no more rows were looked at.
+    saw_all_it_may: bool,
+}
+
 /// A page that is being filled, row by row in the order of the scans and positions.
 struct Filling<'a> {
     request: &'a ReadRequest,
@@ -193,6 +208,7 @@ struct Filling<'a> {
     per_key: HashMap<Key, usize>,
     /// Records whose payload is to be loaded.
     left_out: Vec<MessageId>,
+    places: Vec<(i64, Place)>,
     /// Where the last row stood: its scan, and its position.
     at: (usize, Option<i64>),
     /// How many rows of that scan there were.
@@ -212,13 +228,13 @@ impl<'a> Filling<'a> {
             bytes: 0,
             per_key: HashMap::new(),
             left_out: Vec::new(),
+            places: Vec::new(),
             at: (0, None),
             of_scan: 0,
         }
     }
 
-    /// Returns also which payloads are to be loaded, and whether the page ended only because no more rows were looked at.
-    fn fill(mut self, rows: &[Row]) -> Result<(Page, Vec<MessageId>, bool), Error> {
+    fn fill(mut self, rows: &[Row]) -> Result<Filled, Error> {
         let (mut seen, mut is_full) = (0, false);
         for row in rows {
             match row.get(column::KIND) {
@@ -243,8 +259,8 @@ impl<'a> Filling<'a> {
             // This scan is not known to be through, and those behind were not begun.
             self.reached.iter_mut().skip(self.at.0).for_each(|reached| reached.end = false);
         }
-        let (page, left_out) = self.page();
-        Ok((page, left_out, saw_all_it_may && !is_full))
+        let (left_out, places) = (take(&mut self.left_out), take(&mut self.places));
+        Ok(Filled { page: self.page(), left_out, places, saw_all_it_may: saw_all_it_may && !is_full })
     }
 
     /// Which scan a row belongs to.
@@ -322,9 +338,11 @@ impl<'a> Filling<'a> {
         if record.payload.is_none() && row.get::<_, Option<i32>>(column::SIZE).is_some() {
             self.left_out.push(record.id);
         }
+        let place = row.get::<_, Option<Place>>(column::PLACE);
+        self.places.extend(place.map(|place| (sequence(record.position), place)));
     }
 
-    fn page(mut self) -> (Page, Vec<MessageId>) {
+    fn page(mut self) -> Page {
         // A due record is the last of its key that can be read: those before it must not be left out in its favour.
         let (per_key, most) = (&self.per_key, self.request.max_per_key);
         self.due.retain(|record| {
@@ -333,7 +351,7 @@ impl<'a> Filling<'a> {
         });
         self.records.append(&mut self.due);
         self.records.sort_unstable_by_key(|record| (record.lane, record.position));
-        (Page { records: self.records, reached: self.reached }, self.left_out)
+        Page { records: self.records, reached: self.reached }
     }
 }
 

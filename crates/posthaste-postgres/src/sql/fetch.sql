@@ -9,6 +9,8 @@
 -- Whether a row is blocked is a probe into the held_back index. It stands under an OR, which keeps it a probe: as a
 -- join it could become a scan of all rows that are held back. OFFSET 0 keeps it from being evaluated twice.
 --
+-- The place of a row (ctid) is for its settle. In a partition it says nothing without naming the partition, and is left out.
+--
 -- $1..$5 the scans: lane, after, until, due (0 skip, 1 up to, 2 all), up to. $6 what is in hand. $7 whether $8 and $9
 -- (types and ids of keys) are the only ones wanted, or those unwanted. $10 most rows that are due, $11 the largest payload
 -- to send, $12 most rows of a scan, $13 most rows of all scans.
@@ -47,12 +49,12 @@ WITH scan AS MATERIALIZED (
 SELECT 0::smallint AS kind, s.ord, NULL::bigint AS seq, NULL::uuid AS id, s.lane, NULL AS event_type,
        NULL AS aggregate_type, NULL AS aggregate_id, NULL::bytea AS payload, NULL::integer AS size, NULL AS content_type,
        NULL AS headers, NULL AS idempotency_key, NULL::integer AS attempts, NULL::timestamptz AS created_at,
-       l.revision
+       l.revision, NULL::tid AS place
 FROM scan s LEFT JOIN {outbox_lane} l ON l.lane = s.lane
 UNION ALL
 SELECT 1::smallint, 0, seq, id, lane, event_type, aggregate_type, aggregate_id,
        CASE WHEN octet_length(payload) <= $11 THEN payload END, octet_length(payload), content_type, headers::text,
-       idempotency_key, attempts, created_at, 0
+       idempotency_key, attempts, created_at, 0, NULL
 FROM due
 UNION ALL
 (SELECT CASE WHEN r.wanted THEN 2::smallint ELSE 3::smallint END, s.ord, r.seq, CASE WHEN r.wanted THEN r.id END, r.lane,
@@ -61,10 +63,11 @@ UNION ALL
        CASE WHEN r.wanted AND octet_length(r.payload) <= $11 THEN r.payload END,
        CASE WHEN r.wanted THEN octet_length(r.payload) END, CASE WHEN r.wanted THEN r.content_type END,
        CASE WHEN r.wanted THEN r.headers::text END, CASE WHEN r.wanted THEN r.idempotency_key END,
-       CASE WHEN r.wanted THEN r.attempts END, CASE WHEN r.wanted THEN r.created_at END, 0
+       CASE WHEN r.wanted THEN r.attempts END, CASE WHEN r.wanted THEN r.created_at END, 0,
+       CASE WHEN r.wanted THEN r.place END
 FROM scan s
 CROSS JOIN LATERAL (
-    SELECT t.*, {wanted:t} AS wanted
+    SELECT t.*, CASE WHEN t.tableoid = {table}::regclass THEN t.ctid END AS place, {wanted:t} AS wanted
     FROM {outbox} t
     WHERE t.lane = s.lane AND t.status = 0 AND t.next_attempt_at IS NULL AND t.seq > s.after AND t.seq <= s.until
     ORDER BY t.seq LIMIT $12

@@ -135,6 +135,7 @@ impl PostgresTable {
         match placeholder {
             "lanes" => lanes.to_string(),
             "channel" => literal(&self.channel()),
+            "table" => literal(&self.qualified("")),
             other => unreachable!("{{{other}}} is no placeholder of this crate's statements"),
         }
     }
