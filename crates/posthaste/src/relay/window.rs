@@ -560,6 +560,15 @@ impl Window {
         }
     }
 
+    /// A record that was dropped has an attempt to be taken back: it is in hand until that is settled, so that it is not read
+    /// with the attempt that was not made.
+    pub(super) fn releasing(&mut self, queued: &Queued) {
+        let record = &queued.record;
+        let (lane, token, held_back) = (record.lane, queued.token, record.held_back);
+        let entry = InHand { lane, token, stage: Stage::Settling, bytes: 0, account: queued.to, held_back };
+        self.in_hand.insert(record.position, entry);
+    }
+
     /// Drops what waits for its turn in this lane, and returns it. What is in flight or being settled stays.
     pub(super) fn drop_queued(&mut self, lane: Lane) -> Vec<Queued> {
         let mut dropped = Vec::new();
