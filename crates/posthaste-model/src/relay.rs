@@ -178,7 +178,7 @@ impl Relay {
     }
 
     /// Whether a record of this lane may be published under this hold.
-    pub(crate) fn may_publish(&self, lane: usize, queued: &Queued) -> bool {
+    pub(crate) fn may_publish(&self, lane: usize, queued: Queued) -> bool {
         self.life == Life::Running
             && self.held[lane].is_some_and(|held| held.phase == Phase::Active && held.hold == queued.hold)
     }

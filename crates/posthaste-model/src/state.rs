@@ -282,12 +282,12 @@ impl Row {
         self.held_back = if sort.is(Sort::DELAYED) { HeldBack::Waiting } else { HeldBack::No };
     }
 
-    pub(crate) fn is_committed(&self) -> bool {
+    pub(crate) fn is_committed(self) -> bool {
         !matches!(self.status, Status::NotBegun | Status::Open | Status::RolledBack)
     }
 
     /// Whether its transaction is over.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(self) -> bool {
         !matches!(self.status, Status::NotBegun | Status::Open)
     }
 }

@@ -176,7 +176,7 @@ impl At<'_> {
 }
 
 impl Lane {
-    fn as_hold(&self) -> Hold {
+    fn as_hold(self) -> Hold {
         Hold { token: self.token, hold: self.hold }
     }
 }

@@ -82,8 +82,8 @@ impl At<'_> {
     pub(super) fn start(&mut self, relay: usize) -> bool {
         let process = &self.state.relays[relay];
         let owns = self.state.lanes.iter().any(|lane| lane.owner.map(usize::from) == Some(relay));
-        let owes = process.released.iter().any(Option::is_some);
-        let is_gone = process.hand.iter().all(|hand| *hand == Hand::No) && !owes && !owns;
+        let releases = process.released.iter().any(Option::is_some);
+        let is_gone = process.hand.iter().all(|hand| *hand == Hand::No) && !releases && !owns;
         if process.life != Life::Dead || !is_gone || self.state.leases[relay] == Lease::Live {
             return false;
         }

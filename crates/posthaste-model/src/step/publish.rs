@@ -217,7 +217,7 @@ impl At<'_> {
         }
         let lane = self.scenario.lane(row);
         let process = &mut self.state.relays[relay];
-        if process.may_publish(lane, &queued) {
+        if process.may_publish(lane, queued) {
             process.hand[row] = Hand::Queued(queued);
         } else {
             process.hand[row] = Hand::No;

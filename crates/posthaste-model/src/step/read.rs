@@ -44,7 +44,7 @@ impl At<'_> {
                 Kind::Refill => Held { floor: self.refill_from(process, lane).min(held.floor), ..held },
                 Kind::Sweep => Held { floor: 0, ended: false, ..held },
             };
-            self.read_lane(lane, &held, process, &mut page);
+            self.read_lane(lane, held, process, &mut page);
         }
         page
     }
@@ -56,7 +56,7 @@ impl At<'_> {
         unread.filter_map(|key| process.keys[key].unread_after).min().unwrap_or(u8::MAX)
     }
 
-    fn read_lane(&self, lane: usize, held: &Held, process: &Relay, page: &mut Page) {
+    fn read_lane(&self, lane: usize, held: Held, process: &Relay, page: &mut Page) {
         let mut look = Look {
             after: held.floor,
             reached: held.floor,
@@ -208,7 +208,7 @@ fn take_records(process: &mut Relay, scenario: &Scenario, lane: usize, page: &Pa
         let Some(record) = page.records[row] else { continue };
         let all_before = row <= usize::from(held.floor.max(look.reached)) || look.end;
         if !record.held_back || all_before || !scenario.keeps(Rule::DueAfterLook) {
-            admit(process, scenario, row, record, &held);
+            admit(process, scenario, row, record, held);
         }
     }
     for key in (0..KEYS).filter(|key| has(page.full, *key)) {
@@ -225,7 +225,7 @@ fn reads_from_firm(scenario: &Scenario) -> bool {
     scenario.keeps(Rule::ReadFromFirmPosition) && scenario.keeps(Rule::FirmPositionBesidesSweeps)
 }
 
-fn admit(process: &mut Relay, scenario: &Scenario, row: usize, record: Record, held: &Held) {
+fn admit(process: &mut Relay, scenario: &Scenario, row: usize, record: Record, held: Held) {
     let key_row = scenario.key(row);
     let key = process.keys[key_row];
     let unread = key.unread_after.is_some_and(|after| row >= usize::from(after));
