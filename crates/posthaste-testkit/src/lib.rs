@@ -7,12 +7,15 @@
 //! - [`ScriptedPublisher`], [`RecordingPublisher`], [`Gate`]: publishers that do what a test says and keep a record of
 //!   it. They signal; nothing has to sleep.
 //! - [`InvariantChecker`]: whether what was published is what was promised.
-//! - [`FaultProxy`]: a TCP proxy that does to connections what networks do.
+//! - [`FaultProxy`]: a TCP proxy that does to connections what networks do; [`network_matrix!`]: every operation of a store
+//!   behind it.
 //! - [`simulation`]: many relays on one store, under faults, on virtual time.
 
 mod clock;
 pub mod doubles;
 mod invariants;
+#[cfg(unix)]
+pub mod network;
 #[cfg(unix)]
 mod proxy;
 pub mod publisher;

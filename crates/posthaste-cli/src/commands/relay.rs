@@ -29,6 +29,8 @@ pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
     database.check_writable().await?;
     let builder = settings.configure(Relay::builder(database.store.clone()));
     let (builder, end, rabbit) = with_destination(builder, destination, settings.limits.publish_timeout)?;
+    #[cfg(feature = "failpoints")]
+    let builder = with_frequent_upkeep(builder);
     let relay = builder.build()?;
     let logs = &settings.logs;
     let mut stopping = Stopping { handle: relay.handle(), logs, before: None };
@@ -86,6 +88,15 @@ impl Stopping<'_> {
                 .hint("the next relay publishes them, perhaps for the second time")),
         }
     }
+}
+
+/// For tests of what happens in the middle of upkeep.
+#[cfg(feature = "failpoints")]
+fn with_frequent_upkeep(builder: posthaste::RelayBuilder) -> posthaste::RelayBuilder {
+    let every = std::env::var("POSTHASTE_TEST_UPKEEP_EVERY")
+        .ok()
+        .and_then(|text| crate::durations::parse(&text).ok());
+    every.into_iter().fold(builder, posthaste::RelayBuilder::upkeep_every)
 }
 
 async fn work(relay: Relay, until: &Until) -> Result<Summary, Error> {

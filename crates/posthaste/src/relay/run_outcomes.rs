@@ -26,9 +26,13 @@ impl Run {
     pub(super) fn on_attempts(&mut self, first: Result<Attempted, JoinError>) {
         let mut next = Some(first);
         while let Some(done) = next {
-            // An attempt that was aborted has no outcome; its record was given up before.
-            if let Ok(attempted) = done {
-                self.on_attempt(attempted);
+            match done {
+                Ok(attempted) => self.on_attempt(attempted),
+                // Not the publisher's panic, but the relay's own: nobody knows where its record stands, so the loop is
+                // started anew.
+                Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+                // An attempt that was aborted has no outcome; its record was given up before.
+                Err(_) => {}
             }
             next = self.attempts.try_join_next();
         }
