@@ -20,5 +20,6 @@ mod output;
 mod postgres;
 mod rabbitmq;
 mod relay;
+mod secrets;
 mod server;
 mod support;
