@@ -28,6 +28,7 @@ mod output;
 mod postgres;
 mod rabbitmq;
 mod relay;
+mod secrets;
 mod server;
 mod service;
 mod support;
