@@ -3,6 +3,7 @@
 //! A command's way: [`cli`] parses it, its file under [`commands`] carries it out on a [`database`], and
 //! [`output`] prints the result. [`failure`] says how it ends when it does not end well.
 
+mod bench;
 mod cli;
 mod commands;
 mod config;
@@ -79,6 +80,7 @@ async fn dispatch(target: &Target, command: Command, sources: &Sources) -> Resul
         Command::Purge(args) => commands::purge::run(target, args).await,
         Command::Cleanup(args) => commands::cleanup::run(target, args).await,
         Command::Partitions(args) => commands::partitions::run(target, args).await,
+        Command::Bench(args) => commands::bench::run(target, args).await,
     }
 }
 

@@ -45,10 +45,10 @@ pub(super) async fn attempt(parts: Arc<Parts>, relay: RelayId, mut queued: Queue
     #[cfg(feature = "opentelemetry-0_33")]
     let span = crate::telemetry::publish_span(&record);
     // The timeout stands inside, so that a panic of a future that is dropped by it is caught as well.
-    let limit = parts.settings.publish_timeout;
+    let target = &parts.targets[queued.to];
     let publish = async {
         failpoint::hit(failpoint::IN_PUBLISH);
-        tokio::time::timeout(limit, parts.targets[0].publisher.publish(record)).await
+        tokio::time::timeout(target.publish_timeout, target.publisher.publish(record)).await
     };
     #[cfg(feature = "opentelemetry-0_33")]
     let publish = tracing::Instrument::instrument(publish, span);
