@@ -13,7 +13,7 @@ use crate::support::Bed;
 const WINDOW: usize = 64;
 const RELAY: [&str; 10] = [
     "--lease",
-    "1s",
+    "2s",
     "--idle-poll",
     "20ms",
     "--max-in-flight",
@@ -125,7 +125,7 @@ impl Cell {
         if !self.is_at_the_end() {
             scene.produce("then", 2);
             let what = format!("{self:?}: the relay that it happened to publishes");
-            until(&what, || scene.is_all_published());
+            scene.relays.until(&what, || scene.is_all_published());
             struck.signal("TERM");
         }
         assert_eq!(struck.end(), Some(0), "{self:?}: {}", scene.relays.log());
@@ -240,7 +240,7 @@ impl<'a> Scene<'a> {
 
     /// Publishes everything, with a relay that nothing happens to.
     fn drain(&self) {
-        let drained = self.relays.start(&[&RELAY[..], &["--drain"]].concat()).end();
+        let drained = self.relays.start(|| self.relays.command(&[&RELAY[..], &["--drain"]].concat())).end();
         assert_eq!(drained, Some(0), "{}", self.relays.log());
     }
 
