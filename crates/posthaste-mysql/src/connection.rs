@@ -266,6 +266,11 @@ pub(crate) async fn ask<Q: Queryable>(
 }
 
 impl Session {
+    /// Which server it is.
+    pub(crate) fn server(&self) -> Server {
+        self.live.server
+    }
+
     /// Whether the connection was made for this session.
     pub(crate) fn is_new(&self) -> bool {
         self.is_new
