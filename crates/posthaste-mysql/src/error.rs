@@ -60,6 +60,10 @@ impl Failure {
 }
 
 pub(crate) const DEADLOCK: u16 = 1213;
+/// What the fence fails with.
+pub(crate) const OUT_OF_RANGE: u16 = 1690;
+/// A lock that is not waited for: 3572 on MySQL, 1205 on MariaDB.
+pub(crate) const LOCKED: [u16; 2] = [3572, 1205];
 
 /// Maps an error of the driver. What the driver itself says of TLS is told apart here, all else by the core.
 fn map(doing: &str, grants: &str, source: Driver) -> Error {

@@ -33,10 +33,10 @@ macro_rules! statements {
 
 statements! {
     table_found, columns_found, indexes_found, tables_found, migrations, note_migration,
-    lease_renew, lease_own, lease_held, lease_live, lease_live_ids, lease_give_back, lease_free, lease_take, lease_lanes,
+    lease_renew, lease_own, lease_held, lease_live, lease_live_ids, lease_give_back, lease_free, lease_lock, lease_take, lease_lanes,
     leave_lanes, leave_relay,
     begin_read, probe, probe_due, read_lanes, page, page_arm, due, due_arm, payloads,
-    fence, begin_attempt, settle_processed, settle_delete, settle,
+    fence, held, begin_attempt, settle_processed, settle_delete, settle,
     upkeep_lease, purge_look, purge_delete, purge_keys, purge_relays, purge_inbox,
     list, show, dead, mend_lock_lanes, mend_lock_rows, mend_revise, redrive, discard,
     stats_ready, stats_held, stats_dead, stats_oldest, stats_oldest_due, stats_lanes, relays,

@@ -145,14 +145,14 @@ impl Chunk {
     }
 
     async fn enqueue(&self, outbox: &Outbox, tx: &mut Transaction<'_>) -> Result<(), Failure> {
-        let Err(error) = within(outbox.enqueue_all(tx, &self.messages)).await else { return Ok(()) };
+        let Err(error) = within(outbox.enqueue_all(&mut *tx, &self.messages)).await else { return Ok(()) };
         if !is_of_one_message(&error) {
             return Err(error.into());
         }
         // One of them is at fault, and none of them was enqueued; the transaction is lost anyway, so they are tried one
         // by one.
         for (message, line) in self.messages.iter().zip(&self.lines) {
-            if let Err(error) = within(outbox.enqueue(tx, message)).await {
+            if let Err(error) = within(outbox.enqueue(&mut *tx, message)).await {
                 return Err(Failure::from(error).at_line(*line));
             }
         }
