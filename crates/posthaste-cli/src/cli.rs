@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    cleanup, config, demo, discard, enqueue, list, migrate, partitions, purge, redrive, relay, show, status,
+    bench, cleanup, config, demo, discard, enqueue, list, migrate, partitions, purge, redrive, relay, show,
+    status,
 };
 use crate::config::Sources;
 use crate::failure::Failure;
@@ -108,6 +109,8 @@ pub(crate) enum Command {
     Cleanup(cleanup::Args),
     /// Make partitions ahead, and drop old ones (PostgreSQL, MySQL)
     Partitions(partitions::Args),
+    /// Measure how fast it is here, against what the database does without it
+    Bench(bench::Args),
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The commands, one file each: its options, its help, and what it does.
 
+pub(crate) mod bench;
 pub(crate) mod cleanup;
 pub(crate) mod config;
 mod dead;

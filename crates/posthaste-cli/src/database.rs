@@ -15,9 +15,8 @@ use posthaste::{Admin, Error, ErrorKind, Migration, RelayId, Rules, Store};
 
 pub(crate) use self::extras::{CleanupDone, CleanupWork, Extras, Keep, PartitionsDone, PartitionsWork};
 use self::settings::Kind;
-pub(crate) use self::settings::{Every, ListenArgs, SchemaArgs, Settings};
-use self::url::DatabaseUrl;
-pub(crate) use self::url::{has_password, redact};
+pub(crate) use self::settings::{Every, Layout, ListenArgs, SchemaArgs, Settings};
+pub(crate) use self::url::{DatabaseUrl, has_password, redact};
 use crate::failure::Failure;
 use crate::ndjson::Input;
 

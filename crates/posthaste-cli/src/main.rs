@@ -3,6 +3,7 @@
 //! A command's way: [`cli`] parses it, its file under [`commands`] carries it out on a [`database`], and
 //! [`output`] prints the result. [`failure`] says how it ends when it does not end well.
 
+mod bench;
 mod cli;
 mod commands;
 mod config;
@@ -83,14 +84,16 @@ async fn dispatch(target: &Target, command: Command, sources: &Sources) -> Resul
         Command::Purge(args) => commands::purge::run(target, args).await,
         Command::Cleanup(args) => commands::cleanup::run(target, args).await,
         Command::Partitions(args) => commands::partitions::run(target, args).await,
+        Command::Bench(args) => commands::bench::run(target, args).await,
     }
 }
 
 /// Options that hold a URL, and the variables in which it is better placed.
-const URLS: [(&str, &str, &str); 3] = [
+const URLS: [(&str, &str, &str); 4] = [
     ("database_url", "--database-url", "POSTHASTE_DATABASE_URL"),
     ("listen_url", "--listen-url", "POSTHASTE_LISTEN_URL"),
     ("to", "--to", "POSTHASTE_TO"),
+    ("bench_to", "--to", "POSTHASTE_BENCH_TO"),
 ];
 
 /// A command line that was parsed.

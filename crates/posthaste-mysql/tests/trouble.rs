@@ -9,7 +9,7 @@ use mysql_async::TxOpts;
 use mysql_async::prelude::Queryable;
 use posthaste::{Admin, Error, ErrorKind, LeaseRequest, Message, RelayId, Store};
 use posthaste_mysql::{MySqlOptions, MySqlStore, PartitionPlan};
-use support::proxy::{Mode, Proxy};
+use posthaste_testkit::{Fault, FaultProxy};
 use support::{Database, Fixture, SERVERS, enqueue, everything};
 
 fn lease(relay: RelayId) -> LeaseRequest {
@@ -139,16 +139,16 @@ async fn killed_connections_are_replaced() {
 async fn every_call_ends_in_time_when_nothing_comes_through() {
     for server in SERVERS {
         let database = Database::new(server).await;
-        let proxy = Proxy::start(server.address()).await;
+        let proxy = FaultProxy::start(server.address());
         let limit = Duration::from_millis(400);
         let mut options = database.options().statement_timeout(limit).connect_timeout(limit);
-        options.url = options.url.replace(&server.address(), &proxy.address());
+        options.url = options.url.replace(&server.address(), &proxy.address().to_string());
         MySqlStore::new(database.options()).unwrap().migrate().await.unwrap();
         let store = MySqlStore::new(options).unwrap();
         let me = RelayId::random();
         store.lease(&lease(me)).await.unwrap();
         store.read(&everything()).await.unwrap();
-        proxy.set(Mode::Blackhole);
+        proxy.set(Fault::Blackhole);
         for _ in 0..2 {
             let began = tokio::time::Instant::now();
             refused(store.lease(&lease(me)).await, ErrorKind::Unavailable, "in time");
@@ -156,7 +156,7 @@ async fn every_call_ends_in_time_when_nothing_comes_through() {
             refused(store.stats(None).await, ErrorKind::Unavailable, "in time");
             assert!(began.elapsed() < Duration::from_secs(20), "within their time, on a busy machine too");
         }
-        proxy.set(Mode::Forward);
+        proxy.heal();
         let mut tries = 0;
         while store.lease(&lease(me)).await.is_err() {
             tries += 1;
@@ -207,8 +207,8 @@ async fn names_may_be_reserved_odd_and_long() {
             let mut tx = conn.start_transaction(TxOpts::default()).await.unwrap();
             assert!(store.inbox().first_time(&mut tx, "c", "m").await.unwrap());
             assert!(!store.inbox().first_time(&mut tx, "c", "m").await.unwrap());
-            let long = "x".repeat(256);
-            refused(store.inbox().first_time(&mut tx, &long, "m").await, ErrorKind::InvalidInput, "255");
+            let long = "x".repeat(129);
+            refused(store.inbox().first_time(&mut tx, &long, "m").await, ErrorKind::InvalidInput, "128");
             tx.commit().await.unwrap();
         }
     }
@@ -220,8 +220,8 @@ async fn a_producers_session_may_be_set_up_in_any_way() {
     for server in SERVERS {
         let fixture = Fixture::migrated(server, |options| options).await;
         let mut conn = fixture.database.client().await;
-        let settings = "SET SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT', time_zone = '+13:00'; \
-                        SET NAMES latin1";
+        let settings =
+            "SET SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT', time_zone = '+13:00'";
         conn.query_drop(settings).await.unwrap();
         let mut tx = conn.start_transaction(TxOpts::default()).await.unwrap();
         let text = "it's \\ \"ü🦀\"";

@@ -29,7 +29,7 @@ pub use drivers::diesel_2;
 pub use drivers::diesel_async_0_9;
 #[cfg(feature = "mysql_async-0_37")]
 pub use drivers::mysql_async_0_37;
-#[cfg(feature = "rusqlite")]
+#[cfg(feature = "rusqlite-0_32")]
 pub use drivers::rusqlite;
 #[cfg(any(feature = "sqlx-0_8", feature = "sea-orm-1"))]
 pub use drivers::sqlx_0_8;
@@ -64,7 +64,7 @@ pub mod driver {
 /// For stores: what they have in common with the producer's side of their database.
 pub mod dialect {
     pub use crate::outbox::{
-        MySqlTable, PostgresTable, SQLITE_SCHEMA, SqliteTable, literal, mysql_error, postgres_error,
-        postgres_statements, quote, sqlite_code, sqlite_error,
+        MySqlTable, PostgresTable, SQLITE_SCHEMA, SqliteTable, literal, mysql_breaks_connection, mysql_error,
+        postgres_error, postgres_statements, quote, sqlite_code, sqlite_error,
     };
 }

@@ -50,6 +50,8 @@ async fn publish(
     if settings.limits.fail_fast {
         served.check().await?;
     }
+    #[cfg(feature = "failpoints")]
+    let builder = with_frequent_upkeep(builder);
     let relay = builder.build()?;
     monitor.running(&relay.handle(), database.admin.clone(), served.looks());
     let mut stopping = Stopping { handle: relay.handle(), logs, before: None };
@@ -108,6 +110,15 @@ impl Stopping<'_> {
                 .hint("the next relay publishes them, perhaps for the second time")),
         }
     }
+}
+
+/// For tests of what happens in the middle of upkeep.
+#[cfg(feature = "failpoints")]
+fn with_frequent_upkeep(builder: posthaste::RelayBuilder) -> posthaste::RelayBuilder {
+    let every = std::env::var("POSTHASTE_TEST_UPKEEP_EVERY")
+        .ok()
+        .and_then(|text| crate::durations::parse(&text).ok());
+    every.into_iter().fold(builder, posthaste::RelayBuilder::upkeep_every)
 }
 
 async fn work(relay: Relay, until: &Until) -> Result<Summary, Error> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use posthaste::Migration;
+use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::numbers::lanes;
@@ -61,7 +62,8 @@ pub(crate) struct ListenArgs {
 }
 
 /// The length of a partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Every {
     /// A day, in UTC
     Day,
@@ -70,7 +72,8 @@ pub(crate) enum Every {
 }
 
 /// How payloads are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Layout {
     /// A column of type JSON
     Json,

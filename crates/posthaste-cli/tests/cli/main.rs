@@ -3,6 +3,7 @@
 
 mod admin;
 mod bad_input;
+mod bench;
 mod broker;
 #[path = "../../../posthaste-postgres/tests/support/cluster.rs"]
 #[allow(dead_code, unreachable_pub, reason = "it is shared, and used in part")]
@@ -29,6 +30,7 @@ mod postgres;
 mod rabbitmq;
 mod relay;
 mod scripted;
+mod secrets;
 mod server;
 mod service;
 mod support;

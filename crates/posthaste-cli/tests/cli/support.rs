@@ -265,6 +265,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// A process whose stderr is a pipe.
     pub(crate) fn of(mut child: Child) -> Self {
         let stdout = child.stdout.take().map(BufReader::new);
         let stderr = BufReader::new(child.stderr.take().unwrap());
@@ -300,6 +301,10 @@ impl Running {
 
     pub(crate) fn close_stdout(&mut self) {
         self.stdout = None;
+    }
+
+    pub(crate) fn close_stdin(&mut self) {
+        self.child.stdin = None;
     }
 
     /// Sends a signal by its name: `TERM`, `INT`, `KILL`.

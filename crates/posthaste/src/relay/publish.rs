@@ -51,8 +51,10 @@ pub(super) async fn attempt(parts: Arc<Parts>, relay: RelayId, mut queued: Queue
         "publish", id = %record.id, event_type = record.event_type, attempt = record.attempt(), destination = target.name
     );
     // The timeout stands inside, so that a panic of a future that is dropped by it is caught as well.
-    let publish =
-        async { tokio::time::timeout(target.publish_timeout, target.publisher.publish(record)).await };
+    let publish = async {
+        failpoint::hit(failpoint::IN_PUBLISH);
+        tokio::time::timeout(target.publish_timeout, target.publisher.publish(record)).await
+    };
     let result = match AssertUnwindSafe(publish.instrument(span)).catch_unwind().await {
         Ok(Ok(Ok(()))) => AttemptResult::Published,
         Ok(Ok(Err(error))) => AttemptResult::Failed(error),
@@ -71,6 +73,7 @@ async fn begin(parts: &Arc<Parts>, relay: RelayId, queued: &Queued) -> Result<()
         attempts: queued.record.attempts.saturating_add(1),
     };
     let store = parts.store.clone();
+    failpoint::hit(failpoint::BEFORE_BEGIN_ATTEMPT);
     let begun = store_call(async move { store.begin_attempt(&attempt).await }).await;
     failpoint::hit(failpoint::AFTER_BEGIN_ATTEMPT);
     match begun {

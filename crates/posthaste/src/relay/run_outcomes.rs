@@ -26,9 +26,13 @@ impl Run {
     pub(super) fn on_attempts(&mut self, first: Result<Attempted, JoinError>) {
         let mut next = Some(first);
         while let Some(done) = next {
-            // An attempt that was aborted has no outcome; its record was given up before.
-            if let Ok(attempted) = done {
-                self.on_attempt(attempted);
+            match done {
+                Ok(attempted) => self.on_attempt(attempted),
+                // Not the publisher's panic, but the relay's own: nobody knows where its record stands, so the loop is
+                // started anew.
+                Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+                // An attempt that was aborted has no outcome; its record was given up before.
+                Err(_) => {}
             }
             next = self.attempts.try_join_next();
         }
@@ -259,8 +263,12 @@ impl Run {
             if report.stale_lanes.contains(&lane) {
                 self.count_stale(&outcome.settlement.outcome);
                 self.on_stale(lane, token);
-            } else if let Outcome::Retry { after, .. } = outcome.settlement.outcome {
-                self.poll.due(now + after);
+            }
+            match outcome.settlement.outcome {
+                Outcome::Retry { after, .. } => self.poll.due(now + after),
+                // It was passed over until now.
+                Outcome::Released { .. } => self.lanes.restart(lane),
+                Outcome::Processed | Outcome::Dead { .. } => {}
             }
             self.window.settled(position, outcome.key.as_ref(), token, outcome.key_goes);
         }
