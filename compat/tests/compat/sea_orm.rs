@@ -10,9 +10,9 @@ use crate::scenarios::{Driver, End, Op, Said, poll_times, run_op, spoils_the_con
 #[derive(Default)]
 struct SeaOrm(OnceCell<DatabaseConnection>);
 
-tests!(postgres, SeaOrm::default(), Kind::Postgres, conflicts: true, a_cancelled_enqueue_can_be_rolled_back);
-tests!(mysql, SeaOrm::default(), Kind::MySql, conflicts: true, a_cancelled_enqueue_can_be_rolled_back);
-tests!(sqlite, SeaOrm::default(), Kind::Sqlite, conflicts: true, a_cancelled_enqueue_can_be_rolled_back);
+tests!(postgres, SeaOrm::default(), Kind::Postgres, a_cancelled_enqueue_can_be_rolled_back);
+tests!(mysql, SeaOrm::default(), Kind::MySql, a_cancelled_enqueue_can_be_rolled_back);
+tests!(sqlite, SeaOrm::default(), Kind::Sqlite, a_cancelled_enqueue_can_be_rolled_back);
 
 impl Driver for SeaOrm {
     async fn run(&self, database: &Database, ops: &[Op], end: End) -> Vec<Said> {
@@ -49,8 +49,8 @@ async fn apply(database: &Database, tx: &DatabaseTransaction, ops: &[Op]) -> Vec
                 tx.execute_unprepared(&sql).await.map(|_| 0).map_err(|_| ErrorKind::Database)
             }
             Op::Sql(sql) => tx.execute_unprepared(sql).await.map(|_| 0).map_err(|_| ErrorKind::Database),
-            Op::Elsewhere(message) => {
-                database.commit_elsewhere(message).await;
+            Op::Elsewhere(what) => {
+                database.elsewhere(what).await;
                 Ok(0)
             }
             Op::Nested(ops, commit) => {

@@ -2,7 +2,7 @@
 //! [`MySqlStore`] is what a relay and an operator work with, [`MySqlInbox`] tells a consumer what it has seen.
 //!
 //! MySQL 8.0 and later, MariaDB 10.6 and later, on `InnoDB`. The way of a message through this crate: `enqueue.rs` →
-//! `sql/enqueue.sql` → `read.rs` → `sql/heads.sql`, `sql/rows.sql` → the relay → `settle.rs` → `sql/settle_processed.sql`.
+//! `sql/enqueue.sql` → `read.rs` → `sql/page.sql` → the relay → `settle.rs` → `sql/settle_processed.sql`.
 
 mod admin;
 mod cleanup;
@@ -19,6 +19,7 @@ mod partitions;
 #[cfg(test)]
 mod plans;
 mod read;
+mod row;
 mod schema;
 mod settle;
 mod sql;

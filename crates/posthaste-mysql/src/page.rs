@@ -1,12 +1,12 @@
-//! A page on its way: which rows go into it, and how far each scan came. It asks for what it needs and knows no database.
+//! A page on its way: which of the rows that were seen go into it, and how far each scan came. It knows no database.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use bytes::Bytes;
-use posthaste::{DueRecords, Key, Keys, Page, Position, Reached, ReadRequest, Record, Scan};
+use posthaste::{DueRecords, Key, Keys, Lane, Page, Position, Reached, ReadRequest, Record, Scan};
 
 /// A row that was read, with what decides about it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Read {
     /// The record; its payload is missing where `deferred`.
     pub(crate) record: Record,
@@ -14,48 +14,43 @@ pub(crate) struct Read {
     pub(crate) bytes: usize,
     /// The payload is to be read by itself.
     pub(crate) deferred: bool,
-    /// The earliest row that holds back the key and stands before it.
-    pub(crate) blocker: Option<u128>,
+    /// An earlier row holds back the key.
+    pub(crate) is_blocked: bool,
     /// Pending, held back, and its time has come.
     pub(crate) due: bool,
     /// Since when it is due, in microseconds since 1970.
     pub(crate) since: i64,
 }
 
-/// What a walk needs to go on.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// Nothing: the page is done.
-    Nothing,
-    /// Where the next rows of these scans stand.
-    Heads(Vec<usize>),
-    /// The rows at these positions.
-    Rows(Vec<Position>),
+/// A place in a scan, with the row that stands there, or nothing where that is in hand.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) scan: usize,
+    pub(crate) position: Position,
+    pub(crate) read: Option<Read>,
 }
 
-/// How far one scan came.
-#[derive(Debug, Default)]
-struct Walk {
-    /// Where its next rows stand, as far as that was read.
-    heads: VecDeque<Position>,
-    /// Behind which position to read on.
-    behind: Option<Position>,
-    /// Whether there is nothing behind `heads`.
-    exhausted: bool,
-    looked_at: usize,
+/// A row that was held back, and how many were looked at for it.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    pub(crate) looked_at: usize,
+    pub(crate) read: Read,
 }
 
-/// The most rows that are read at a time.
-const MOST_ROWS: usize = 500;
+/// How much a look may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sight {
+    /// Ready rows of each scan.
+    pub(crate) rows: usize,
+    /// Due rows of each lane.
+    pub(crate) due: usize,
+}
 
 /// A page that is being filled.
 pub(crate) struct Filling<'a> {
     request: &'a ReadRequest,
     keys: HashSet<&'a Key>,
-    walks: Vec<Walk>,
-    /// The scan that is being walked.
-    at: usize,
-    rows_read: HashMap<Position, Read>,
+    sight: Sight,
     reached: Vec<Reached>,
     records: Vec<Record>,
     deferred: Vec<Position>,
@@ -63,19 +58,18 @@ pub(crate) struct Filling<'a> {
     rows: usize,
     bytes: usize,
     per_key: HashMap<Key, usize>,
+    /// More may stand behind what was seen, and there was room for it.
+    is_short: bool,
 }
 
 impl<'a> Filling<'a> {
-    pub(crate) fn new(request: &'a ReadRequest) -> Self {
+    pub(crate) fn new(request: &'a ReadRequest, sight: Sight) -> Self {
         let (Keys::Except(keys) | Keys::Only(keys)) = &request.keys;
         let nothing = Reached { position: None, end: true, revision: 0, firm: None };
-        let walk = |scan: &Scan| Walk { behind: scan.after, exhausted: true, ..Walk::default() };
         Self {
             request,
             keys: keys.iter().collect(),
-            walks: request.scans.iter().map(walk).collect(),
-            at: 0,
-            rows_read: HashMap::new(),
+            sight,
             reached: vec![nothing; request.scans.len()],
             records: Vec::new(),
             deferred: Vec::new(),
@@ -83,44 +77,82 @@ impl<'a> Filling<'a> {
             rows: 0,
             bytes: 0,
             per_key: HashMap::new(),
+            is_short: false,
         }
     }
 
-    /// There may be something to read for a scan.
-    pub(crate) fn open(&mut self, scan: usize) {
-        self.walks[scan].exhausted = false;
+    pub(crate) fn set_revisions(&mut self, of_lane: impl Fn(Lane) -> Option<i64>) {
+        for (scan, reached) in self.request.scans.iter().zip(&mut self.reached) {
+            reached.revision = of_lane(scan.lane).unwrap_or(reached.revision);
+        }
     }
 
-    pub(crate) fn set_revision(&mut self, scan: usize, revision: i64) {
-        self.reached[scan].revision = revision;
+    /// These scans are left for another page.
+    pub(crate) fn leave(&mut self, scans: &[usize]) {
+        scans.iter().for_each(|scan| self.reached[*scan].end = false);
     }
 
-    /// Behind which position a scan goes on.
-    pub(crate) fn behind(&self, scan: usize) -> Option<Position> {
-        self.walks[scan].behind
+    /// Takes in what was held back and is due, of which at most half the page, those first that have been due for longest.
+    /// Room is kept for them.
+    pub(crate) fn hold(&mut self, seen: Vec<Looked>) {
+        let mut looked_at: BTreeMap<Lane, usize> = BTreeMap::new();
+        for it in &seen {
+            *looked_at.entry(it.read.record.lane).or_default() += it.looked_at;
+        }
+        let mut rows: Vec<_> = seen.into_iter().map(|it| it.read).filter(|row| self.wants_due(row)).collect();
+        let most = (self.request.max_rows / 2).max(1);
+        self.is_short |= rows.len() < most && looked_at.values().any(|count| *count >= self.sight.due);
+        rows.sort_by_key(|row| (row.since, row.record.position));
+        rows.truncate(most);
+        for row in rows {
+            if !self.has_room(&row) {
+                break;
+            }
+            self.make_room(&row);
+            self.due.push(row);
+        }
     }
 
-    /// How many more heads a scan may need: one more than it may look at says whether there is more.
-    pub(crate) fn heads_left(&self, scan: usize) -> usize {
-        let walk = &self.walks[scan];
-        self.request.max_scanned.saturating_sub(walk.looked_at + walk.heads.len()).saturating_add(1)
+    /// Takes in what is ready, and notes how far each of these scans came.
+    pub(crate) fn fill(&mut self, scans: &[usize], mut seen: Vec<Place>) {
+        seen.sort_unstable_by_key(|place| (place.scan, place.position));
+        let (mut ran_out, mut seen) = (false, seen.into_iter().peekable());
+        for scan in scans {
+            let mut places = Vec::new();
+            while let Some(place) = seen.next_if(|place| place.scan == *scan) {
+                places.push(place);
+            }
+            let count = places.len();
+            let came_through = self.walk(*scan, places);
+            self.reached[*scan].end = came_through && count < self.sight.rows;
+            ran_out |= came_through && count >= self.sight.rows;
+        }
+        let has_half = self.rows >= self.request.max_rows.div_ceil(2);
+        let has_bytes = self.bytes >= self.request.max_bytes / 2;
+        self.is_short |= ran_out && !has_half && !has_bytes;
     }
 
-    /// Takes in where the next rows of a scan stand; fewer than asked for means that there are no more.
-    pub(crate) fn add_heads(&mut self, scan: usize, heads: &[Position], asked_for: usize) {
-        let walk = &mut self.walks[scan];
-        walk.exhausted = heads.len() < asked_for;
-        walk.behind = heads.last().copied().or(walk.behind);
-        walk.heads.extend(heads);
+    /// Walks through the places of a scan. Returns whether it came behind the last one.
+    fn walk(&mut self, scan: usize, places: Vec<Place>) -> bool {
+        for (looked_at, place) in places.into_iter().enumerate() {
+            if looked_at >= self.request.max_scanned || self.is_full() {
+                return false;
+            }
+            if let Some(row) = place.read.filter(|row| self.wants(row) && self.is_within_key(&row.record)) {
+                if !self.has_room(&row) {
+                    return false;
+                }
+                self.make_room(&row);
+                self.take(row);
+            }
+            self.reached[scan].position = Some(place.position);
+        }
+        true
     }
 
-    pub(crate) fn add_rows(&mut self, rows: impl IntoIterator<Item = Read>) {
-        self.rows_read.extend(rows.into_iter().map(|row| (row.record.position, row)));
-    }
-
-    /// The most due records that the page takes.
-    pub(crate) fn most_due(&self) -> usize {
-        (self.request.max_rows / 2).max(1)
+    /// Whether so much of what was seen had to be passed over that it is worth looking further.
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_short
     }
 
     pub(crate) fn is_in_hand(&self, position: Position) -> bool {
@@ -128,7 +160,7 @@ impl<'a> Filling<'a> {
     }
 
     /// Whether a due row is one to read.
-    pub(crate) fn wants_due(&self, row: &Read) -> bool {
+    fn wants_due(&self, row: &Read) -> bool {
         let is_asked_for = |scan: &Scan| {
             scan.lane == row.record.lane
                 && match scan.due {
@@ -139,91 +171,10 @@ impl<'a> Filling<'a> {
                     DueRecords::All => true,
                 }
         };
-        row.due && self.wants(row) && self.request.scans.iter().any(is_asked_for)
-    }
-
-    /// Keeps room for due records, those first that have been due for longest.
-    pub(crate) fn hold(&mut self, mut rows: Vec<Read>) {
-        rows.sort_by_key(|row| (row.since, row.record.position));
-        rows.dedup_by_key(|row| row.record.position);
-        rows.truncate(self.most_due());
-        for row in rows {
-            if !self.has_room(&row) {
-                break;
-            }
-            self.make_room(&row);
-            self.due.push(row);
-        }
-    }
-
-    /// Walks on until something is missing or the page is done.
-    pub(crate) fn walk(&mut self) -> Need {
-        while self.at < self.walks.len() {
-            if let Some(need) = self.walk_scan() {
-                return need;
-            }
-            self.at += 1;
-        }
-        Need::Nothing
-    }
-
-    fn walk_scan(&mut self) -> Option<Need> {
-        loop {
-            let walk = &self.walks[self.at];
-            let Some(position) = walk.heads.front().copied() else {
-                if walk.exhausted {
-                    self.reached[self.at].end = true;
-                    return None;
-                }
-                if self.is_full() {
-                    self.reached[self.at].end = false;
-                    return None;
-                }
-                return Some(Need::Heads(self.without_heads()));
-            };
-            if walk.looked_at == self.request.max_scanned || self.is_full() {
-                self.reached[self.at].end = false;
-                return None;
-            }
-            if !self.is_in_hand(position) {
-                let Some(row) = self.rows_read.get(&position) else {
-                    return Some(Need::Rows(self.next_rows()));
-                };
-                if self.wants(row) && self.is_within_key(&row.record) {
-                    if !self.has_room(row) {
-                        self.reached[self.at].end = false;
-                        return None;
-                    }
-                    if let Some(row) = self.rows_read.remove(&position) {
-                        self.make_room(&row);
-                        self.take(row);
-                    }
-                }
-            }
-            let walk = &mut self.walks[self.at];
-            walk.heads.pop_front();
-            walk.looked_at += 1;
-            self.reached[self.at].position = Some(position);
-        }
-    }
-
-    /// This scan and those behind it of which nothing is known to be next.
-    fn without_heads(&self) -> Vec<usize> {
-        (self.at..self.walks.len())
-            .filter(|scan| self.walks[*scan].heads.is_empty() && !self.walks[*scan].exhausted)
-            .collect()
-    }
-
-    /// The next rows that the walk will come to, as far as the page may take them.
-    fn next_rows(&self) -> Vec<Position> {
-        let most = (self.request.max_rows.saturating_sub(self.rows)).clamp(16, MOST_ROWS);
-        let of_walk = |walk: &'_ Walk| {
-            let left = self.request.max_scanned - walk.looked_at;
-            walk.heads.iter().copied().take(left).collect::<Vec<_>>()
-        };
-        let heads = self.walks[self.at..].iter().flat_map(of_walk);
-        let unread = heads.filter(|head| !self.is_in_hand(*head) && !self.rows_read.contains_key(head));
-        unread.take(most).collect()
+        row.due
+            && !self.is_in_hand(row.record.position)
+            && self.wants(row)
+            && self.request.scans.iter().any(is_asked_for)
     }
 
     /// Whether the record is one to read: its key asked for, and not blocked.
@@ -233,7 +184,7 @@ impl<'a> Filling<'a> {
             (Keys::Except(_), key) => !key.is_some_and(is_listed),
             (Keys::Only(_), key) => key.is_some_and(is_listed),
         };
-        is_key_asked_for && row.blocker.is_none()
+        is_key_asked_for && !row.is_blocked
     }
 
     fn is_within_key(&self, record: &Record) -> bool {
@@ -272,16 +223,20 @@ impl<'a> Filling<'a> {
                 self.take(Read { record: Record { held_back: true, ..row.record }, ..row });
             }
         }
-        std::mem::take(&mut self.deferred)
+        self.deferred.clone()
     }
 
-    /// The page, with the payloads that were read by themselves.
+    /// The page, with the payloads that were read by themselves. A record whose payload is not there any more was settled by
+    /// somebody else meanwhile.
     pub(crate) fn page(mut self, mut payloads: HashMap<u128, Bytes>) -> Page {
-        for record in &mut self.records {
-            if let Some(payload) = payloads.remove(&record.position.minor) {
-                record.payload = Some(payload);
+        let deferred: HashSet<_> = self.deferred.iter().copied().collect();
+        self.records.retain_mut(|record| {
+            if !deferred.contains(&record.position) {
+                return true;
             }
-        }
+            record.payload = payloads.remove(&record.position.minor);
+            record.payload.is_some()
+        });
         self.records.sort_unstable_by_key(|record| (record.lane, record.position));
         Page { records: self.records, reached: self.reached }
     }

@@ -25,15 +25,23 @@ fn ids() -> Vec<Uuid> {
 fn statements(sql: &Sql) -> Vec<(&'static str, String, &'static [&'static str])> {
     let made = |sql: &str| Literal::made(sql.to_owned());
     let lanes = ("lanes", list((0..64).map(int)));
-    let named = [
-        ("ids", list(ids().into_iter().map(uuid))),
-        ("from", int(0)),
-        ("until", int(i64::MAX / 2)),
-        ("most", limit(16_384)),
-        ("wanted", made("TRUE")),
-    ];
+    let named = [("ids", list(ids().into_iter().map(uuid))), ("from", int(0)), ("until", int(i64::MAX / 2))];
     let rows = ("rows", list(ids().into_iter().map(row)));
-    let head = [("scan", int(0)), ("lane", int(7)), ("most", limit(100)), ("stretch", made("TRUE"))];
+    let arms = |arm: &crate::sql::Statement| {
+        let arm = |lane| {
+            arm.bind(&[
+                ("scan", int(0)),
+                ("lane", int(lane)),
+                ("most", limit(100)),
+                ("stretch", made("TRUE")),
+            ])
+        };
+        made(&(0..64).map(arm).collect::<Vec<_>>().join(" UNION ALL "))
+    };
+    let page = |arm| {
+        let in_hand = ("in_hand", list(ids().into_iter().map(uuid)));
+        [("arms", arms(arm)), in_hand, ("largest", limit(16_384)), ("wanted", made("TRUE"))]
+    };
     let outcomes = ids().into_iter().map(|id| {
         format!(
             "SELECT {} AS id, {} AS created_ts, 2 AS kind, 1 AS attempts, 5 AS wait, 'x' AS error",
@@ -53,11 +61,11 @@ fn statements(sql: &Sql) -> Vec<(&'static str, String, &'static [&'static str])>
     };
     let one = ids()[0];
     vec![
-        ("probe", sql.probe.bind(&[lanes]), &["posthaste_ready"]),
+        ("probe", sql.probe.bind(std::slice::from_ref(&lanes)), &["posthaste_ready"]),
         ("probe_due", sql.probe_due.bind(&[("lane", int(7))]), &["posthaste_ready"]),
-        ("heads", sql.heads.bind(&head), &["posthaste_ready"]),
-        ("due_heads", sql.due_heads.bind(&head), &["posthaste_ready"]),
-        ("rows", sql.rows.bind(&named), &["PRIMARY", "posthaste_held"]),
+        ("read_lanes", sql.read_lanes.bind(&[lanes]), &["posthaste_ready"]),
+        ("page", sql.page.bind(&page(&sql.page_arm)), &["posthaste_ready", "PRIMARY", "posthaste_held"]),
+        ("due", sql.due.bind(&page(&sql.due_arm)), &["posthaste_ready", "PRIMARY", "posthaste_held"]),
         ("payloads", sql.payloads.bind(&named), &["PRIMARY"]),
         ("settle_processed", sql.settle_processed.bind(std::slice::from_ref(&rows)), &["PRIMARY"]),
         ("settle_delete", sql.settle_delete.bind(std::slice::from_ref(&rows)), &["PRIMARY"]),
@@ -98,7 +106,7 @@ async fn check(conn: &mut Conn, sql: &Sql, what: &str) {
         let mut seen = 0;
         for row in &plan {
             let Some(table) =
-                text(row, "table").filter(|it| ["t", "o", "b", "outbox"].contains(&it.as_str()))
+                text(row, "table").filter(|it| ["t", "o", "b", "w", "outbox"].contains(&it.as_str()))
             else {
                 continue;
             };

@@ -1,36 +1,36 @@
-//! Reading records: one round trip where there is nothing, and a few in one snapshot where there is something.
+//! Reading records: one round trip, with all that a page holds seen in one snapshot.
+//!
+//! Where the last read found little, a probe goes before it: that costs less than a page in which most lanes are empty.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use mysql_async::Row;
-use mysql_async::prelude::FromValue;
-use posthaste::{DueRecords, Error, Key, Keys, Lane, MessageId, Page, Position, ReadRequest, Record, Scan};
+use posthaste::{DueRecords, Error, Key, Keys, Lane, Page, Position, ReadRequest, Scan};
 use uuid::Uuid;
 
 use crate::connection::{Session, Use, get, get_uuid, nothing_came_back};
 use crate::error::Failure;
-use crate::page::{Filling, Need, Read};
+use crate::page::{Filling, Looked, Place, Sight};
+use crate::row::{take, to_due, to_place};
 use crate::store::Inner;
-use crate::value::{
-    Literal, attempts, bytes, created_ts, headers_from_json, int, lane, limit, list, position, system_time,
-    time, uuid,
-};
+use crate::value::{Literal, bytes, created_ts, int, lane, limit, list, time, uuid};
 
 const DOING: &str = "reading";
 /// Larger payloads are read by themselves, when it is clear that they fit into the page.
 const LARGE: usize = 16 * 1024;
 /// How many rows one statement names.
 const CHUNK: usize = 500;
-/// Of how many scans heads are read at a time.
-const LANES_AT_A_TIME: usize = 16;
-/// The fewest heads of a scan that are read at a time.
-const LEAST_HEADS: usize = 32;
-/// The fewest due rows of a lane that are looked at.
-const LEAST_DUE: usize = 1_024;
+/// The most scans that one statement reads.
+const SCANS: usize = 128;
+/// The fewest due rows of a lane that are looked at, at first and before a page is left without.
+const LEAST_DUE: usize = 32;
+const ENOUGH_DUE: usize = 1_024;
+const MOST_DUE: usize = 16_384;
 
 /// What a lane has, as a probe has found it.
 struct Probed {
+    revision: i64,
     ready: bool,
     due: bool,
 }
@@ -41,67 +41,34 @@ impl Inner {
             return Ok(Page::default());
         }
         let mut session = self.session(Use::Read, DOING).await?;
-        match self.read_in(&mut session, request).await {
-            Ok((page, is_open)) => {
-                // Whoever reads next waits for the end of the snapshot; the relay goes on at once.
-                tokio::spawn(async move {
-                    let ended = if is_open { session.ask("COMMIT").await.map(|_| ()) } else { Ok(()) };
-                    if let Err(failure) = session.done(ended).await {
-                        tracing::debug!(?failure, "a read's transaction ended badly");
-                    }
-                });
-                Ok(page)
-            }
-            Err(failure) => {
-                let failed = session.done(Err::<Page, _>(failure)).await;
-                failed.map_err(|failure| self.error(DOING, failure))
-            }
-        }
+        let read = self.read_in(&mut session, request).await;
+        let page = session.done(read).await.map_err(|failure| self.error(DOING, failure))?;
+        self.reads_find_much.store(page.records.len() >= request.scans.len(), Ordering::Relaxed);
+        Ok(page)
     }
 
-    /// Returns also whether a transaction was begun.
-    async fn read_in(&self, session: &mut Session, request: &ReadRequest) -> Result<(Page, bool), Failure> {
-        let mut filling = Filling::new(request);
-        let probed = self.probe(session, request, &mut filling).await?;
-        let has = |scan: &Scan| probed.get(&scan.lane).is_some_and(|it| it.ready || it.due);
-        if !request.scans.iter().any(has) {
-            return Ok((filling.page(HashMap::new()), false));
-        }
-        let lanes: HashSet<_> = request.scans.iter().filter(|scan| has(scan)).map(|scan| scan.lane).collect();
-        let revisions = self.sql.revisions.bind(&[("lanes", list(lanes.iter().map(|lane| int(lane.0))))]);
-        let rows = session.rows_of(&format!("{};{revisions}", self.sql.begin_read.text()), 2).await?;
-        for row in &rows {
-            let of_lane = lane(get(row, "lane")?);
-            for (scan, _) in of_lane_in(request, of_lane) {
-                filling.set_revision(scan, get(row, "revision")?);
-                if probed.get(&of_lane).is_some_and(|it| it.ready) {
-                    filling.open(scan);
-                }
+    async fn read_in(&self, session: &mut Session, request: &ReadRequest) -> Result<Page, Failure> {
+        let mut scope = Scope { scans: (0..request.scans.len()).collect(), due: BTreeSet::new() };
+        if request.scans.len() > SCANS || !self.reads_find_much.load(Ordering::Relaxed) {
+            let probed = self.probe(session, request).await?;
+            scope.narrow(request, &probed);
+            if scope.is_empty() {
+                let mut filling = Filling::new(request, Sight { rows: 0, due: 0 });
+                filling.set_revisions(|lane| probed.get(&lane).map(|it| it.revision));
+                return Ok(filling.page(HashMap::new()));
             }
         }
-        let asks =
-            |scan: &&Scan| scan.due != DueRecords::Skip && probed.get(&scan.lane).is_some_and(|it| it.due);
-        let due: HashSet<_> = request.scans.iter().filter(asks).map(|scan| scan.lane).collect();
-        if !due.is_empty() {
-            self.read_due(session, request, &due, &mut filling).await?;
+        let left = scope.scans.split_off(scope.scans.len().min(SCANS));
+        // What is passed over may fill the page: then look further, in a new snapshot and so from the start.
+        let (near, far) = sights(request);
+        let mut filling = self.see(session, request, &mut scope, near).await?;
+        if filling.is_short() && near != far {
+            filling = self.see(session, request, &mut scope, far).await?;
         }
-        loop {
-            match filling.walk() {
-                Need::Nothing => break,
-                Need::Heads(scans) => self.read_heads(session, request, &scans, &mut filling).await?,
-                Need::Rows(positions) => {
-                    let rows = self.read_rows(session, request, &positions).await?;
-                    // What a snapshot has shown in the index is there.
-                    if rows.is_empty() {
-                        return Err(nothing_came_back());
-                    }
-                    filling.add_rows(rows);
-                }
-            }
-        }
+        filling.leave(&left);
         let deferred = filling.take_due();
         let payloads = self.read_payloads(session, &deferred).await?;
-        Ok((filling.page(payloads), true))
+        Ok(filling.page(payloads))
     }
 
     /// Finds out which lanes have something, by a statement of its own.
@@ -109,28 +76,22 @@ impl Inner {
         &self,
         session: &mut Session,
         request: &ReadRequest,
-        filling: &mut Filling<'_>,
     ) -> Result<BTreeMap<Lane, Probed>, Failure> {
-        let lanes: HashSet<_> = request.scans.iter().map(|scan| scan.lane.0).collect();
-        let probe = self.sql.probe.bind(&[("lanes", list(lanes.into_iter().map(int)))]);
+        let lanes: BTreeSet<_> = request.scans.iter().map(|scan| scan.lane).collect();
+        let probe = self.sql.probe.bind(&[("lanes", lanes_of(lanes))]);
         let (mut probed, mut held) = (BTreeMap::new(), Vec::new());
         for row in session.rows(&probe).await? {
             let of_lane = lane(get(&row, "lane")?);
-            for (scan, _) in of_lane_in(request, of_lane) {
-                filling.set_revision(scan, get(&row, "revision")?);
-            }
             let ready = get::<Option<i64>>(&row, "ready")?.is_some();
             if get::<bool>(&row, "held")? {
                 held.push(of_lane);
             }
-            probed.insert(of_lane, Probed { ready, due: false });
+            probed.insert(of_lane, Probed { revision: get(&row, "revision")?, ready, due: false });
         }
-        held.retain(|lane| of_lane_in(request, *lane).any(|(_, scan)| scan.due != DueRecords::Skip));
+        held.retain(|lane| asks_for_due(request, *lane));
         if !held.is_empty() {
-            let arm = |lane: &Lane| self.sql.probe_due.bind(&[("lane", int(lane.0))]);
-            let arms: Vec<_> = held.iter().map(arm).collect();
-            for row in session.rows(&arms.join(" UNION ALL ")).await? {
-                if let Some(lane) = probed.get_mut(&lane(get(&row, "lane")?)) {
+            for of_lane in self.probe_due(session, &held).await? {
+                if let Some(lane) = probed.get_mut(&of_lane) {
                     lane.due = true;
                 }
             }
@@ -138,110 +99,101 @@ impl Inner {
         Ok(probed)
     }
 
-    /// Reads where the next rows of scans stand.
-    async fn read_heads(
-        &self,
-        session: &mut Session,
-        request: &ReadRequest,
-        scans: &[usize],
-        filling: &mut Filling<'_>,
-    ) -> Result<(), Failure> {
-        // A few lanes at a time: where there is much to read, they fill the page. Enough for it and for what is in hand.
-        let scans = &scans[..scans.len().min(LANES_AT_A_TIME)];
-        let in_hand = 2 * request.in_hand.len() / request.scans.len();
-        let wanted = (request.max_rows.saturating_mul(2) / scans.len()).saturating_add(in_hand);
-        let most = |filling: &Filling<'_>, scan: usize| {
-            wanted.clamp(LEAST_HEADS, 4_096).min(filling.heads_left(scan))
-        };
-        let arm = |scan: &usize| {
-            self.sql.heads.bind(&[
-                ("scan", int(*scan as u64)),
-                ("lane", int(request.scans[*scan].lane.0)),
-                ("stretch", stretch(filling.behind(*scan), request.scans[*scan].until)),
-                ("most", limit(most(filling, *scan))),
-            ])
-        };
-        let arms: Vec<_> = scans.iter().map(arm).collect();
-        let mut heads: HashMap<usize, Vec<Position>> = HashMap::new();
-        for row in session.rows(&arms.join(" UNION ALL ")).await? {
-            let place = position(get(&row, "created")?, get_uuid(&row, "id")?);
-            heads.entry(get(&row, "scan")?).or_default().push(place);
-        }
-        for scan in scans {
-            let mut found = heads.remove(scan).unwrap_or_default();
-            // An arm is in order; that the union keeps it is not promised.
-            found.sort_unstable();
-            filling.add_heads(*scan, &found, most(filling, *scan));
-        }
-        Ok(())
+    /// Which of these lanes hold back something that is due.
+    async fn probe_due(&self, session: &mut Session, lanes: &[Lane]) -> Result<Vec<Lane>, Failure> {
+        let arms = lanes.iter().map(|lane| self.sql.probe_due.bind(&[("lane", int(lane.0))]));
+        let rows = session.rows(&arms.collect::<Vec<_>>().join(" UNION ALL ")).await?;
+        rows.iter().map(|row| Ok(lane(get(row, "lane")?))).collect()
     }
 
-    /// Chooses the rows that were held back and are due.
-    async fn read_due(
+    /// Looks at the table in one snapshot, and in another one if that shows that more is due than was known.
+    async fn see<'a>(
+        &self,
+        session: &mut Session,
+        request: &'a ReadRequest,
+        scope: &mut Scope,
+        sight: Sight,
+    ) -> Result<Filling<'a>, Failure> {
+        let seen = self.see_once(session, request, scope, sight).await?;
+        let asks = |lane: &Lane| asks_for_due(request, *lane) && !scope.due.contains(lane);
+        let held: Vec<_> = seen.held.iter().copied().filter(asks).collect();
+        let due = if held.is_empty() { Vec::new() } else { self.probe_due(session, &held).await? };
+        let seen = if due.is_empty() {
+            seen
+        } else {
+            scope.due.extend(due);
+            self.see_once(session, request, scope, sight).await?
+        };
+        let mut filling = Filling::new(request, sight);
+        filling.set_revisions(|lane| seen.revisions.get(&lane).copied());
+        filling.hold(seen.due);
+        filling.fill(&scope.scans, seen.ready);
+        Ok(filling)
+    }
+
+    async fn see_once(
         &self,
         session: &mut Session,
         request: &ReadRequest,
-        lanes: &HashSet<Lane>,
-        filling: &mut Filling<'_>,
-    ) -> Result<(), Failure> {
-        let most = request.max_scanned.clamp(LEAST_DUE, 16_384);
-        let arm = |of_lane: &Lane| {
-            let values = [("scan", int(0)), ("lane", int(of_lane.0)), ("most", limit(most))];
-            self.sql.due_heads.bind(&values)
-        };
-        let arms: Vec<_> = lanes.iter().map(arm).collect();
-        let mut heads = Vec::new();
-        for row in session.rows(&arms.join(" UNION ALL ")).await? {
-            let place = position(get(&row, "created")?, get_uuid(&row, "id")?);
-            heads.push((get::<i64>(&row, "since")?, place));
-        }
-        heads.sort_unstable();
-        let heads: Vec<_> =
-            heads.into_iter().map(|(_, place)| place).filter(|place| !filling.is_in_hand(*place)).collect();
-        let mut seen: HashSet<u128> = heads.iter().map(|place| place.minor).collect();
-        let mut found = Vec::new();
-        for chunk in heads.chunks(filling.most_due().clamp(16, CHUNK)) {
-            let rows = self.read_rows(session, request, chunk).await?;
-            // However many rows of one key come before the row that holds them back: that row is found.
-            let blockers: Vec<_> =
-                rows.iter().filter_map(|row| row.blocker).filter(|it| seen.insert(*it)).collect();
-            found.extend(rows.into_iter().filter(|row| filling.wants_due(row)));
-            let blockers: Vec<_> = blockers.iter().map(|id| Position { major: 0, minor: *id }).collect();
-            let rows = self.read_rows(session, request, &blockers).await?;
-            let free = rows.into_iter().filter(|row| !filling.is_in_hand(row.record.position));
-            found.extend(free.filter(|row| filling.wants_due(row)));
-            if found.len() >= filling.most_due() {
-                break;
+        scope: &Scope,
+        sight: Sight,
+    ) -> Result<Seen, Failure> {
+        let statements = self.page_statements(request, scope, sight).join(";");
+        let sql = format!("{};{statements};COMMIT", self.sql.begin_read.text());
+        // Before them answer the two that begin the transaction.
+        let mut answers = session.ask(&sql).await?.into_iter().skip(2);
+        let mut next = || Ok::<_, Failure>(answers.next().ok_or_else(nothing_came_back)?.rows);
+        let mut seen = Seen::default();
+        for row in next()? {
+            let of_lane = lane(get(&row, "lane")?);
+            seen.revisions.insert(of_lane, get(&row, "revision")?);
+            if get::<bool>(&row, "held")? {
+                seen.held.push(of_lane);
             }
         }
-        filling.hold(found);
-        Ok(())
-    }
-
-    /// Reads rows by their ids.
-    async fn read_rows(
-        &self,
-        session: &mut Session,
-        request: &ReadRequest,
-        positions: &[Position],
-    ) -> Result<Vec<Read>, Failure> {
-        let mut found = Vec::with_capacity(positions.len());
-        for chunk in positions.chunks(CHUNK) {
-            let (ids, from, until) = named(chunk);
-            let values = [
-                ("ids", ids),
-                ("from", from),
-                ("until", until),
-                ("most", limit(LARGE)),
-                ("wanted", wanted(&request.keys)),
-            ];
-            for row in session.rows(&self.sql.rows.bind(&values)).await? {
-                found.push(to_read(row)?);
-            }
+        if !scope.scans.is_empty() {
+            seen.ready = next()?.into_iter().map(to_place).collect::<Result<_, _>>()?;
         }
-        Ok(found)
+        if !scope.due.is_empty() {
+            seen.due = next()?.into_iter().map(to_due).collect::<Result<_, _>>()?;
+        }
+        Ok(seen)
     }
 
+    /// The statements that look: at the lanes, at what is ready, and at what is due, the last two where that is asked for.
+    fn page_statements(&self, request: &ReadRequest, scope: &Scope, sight: Sight) -> Vec<String> {
+        let lanes: BTreeSet<_> = request.scans.iter().map(|scan| scan.lane).collect();
+        let mut statements = vec![self.sql.read_lanes.bind(&[("lanes", lanes_of(lanes))])];
+        let of_ready = scope.scans.len().saturating_mul(sight.rows);
+        let seen = of_ready.saturating_add(scope.due.len().saturating_mul(sight.due)).max(1);
+        let largest = ("largest", limit((request.max_bytes / seen).min(LARGE)));
+        let wanted = ("wanted", wanted(&request.keys));
+        if !scope.scans.is_empty() {
+            let arms = scope.scans.iter().map(|scan| {
+                let Scan { lane, after, until, .. } = request.scans[*scan];
+                self.sql.page_arm.bind(&[
+                    ("scan", int(*scan as u64)),
+                    ("lane", int(lane.0)),
+                    ("stretch", stretch(after, until)),
+                    ("most", limit(sight.rows)),
+                ])
+            });
+            // A list must not be empty; no id is.
+            let in_hand = request.in_hand.iter().map(|position| bytes(&position.minor.to_be_bytes()));
+            let in_hand = list(in_hand.chain([bytes(b"")]));
+            let values = [("arms", union(arms)), ("in_hand", in_hand), largest.clone(), wanted.clone()];
+            statements.push(self.sql.page.bind(&values));
+        }
+        if !scope.due.is_empty() {
+            let most = ("most", limit(sight.due));
+            let arm = |lane: &Lane| self.sql.due_arm.bind(&[("lane", int(lane.0)), most.clone()]);
+            let values = [("arms", union(scope.due.iter().map(arm))), largest, wanted];
+            statements.push(self.sql.due.bind(&values));
+        }
+        statements
+    }
+
+    /// Reads payloads that were left out. Of a record that is not there any more there is none: somebody settled it.
     async fn read_payloads(
         &self,
         session: &mut Session,
@@ -261,9 +213,54 @@ impl Inner {
     }
 }
 
-/// The scans of a lane, with their places in the request.
-fn of_lane_in(request: &ReadRequest, lane: Lane) -> impl Iterator<Item = (usize, &Scan)> {
-    request.scans.iter().enumerate().filter(move |(_, scan)| scan.lane == lane)
+/// What a read looks at.
+struct Scope {
+    /// The scans whose lanes may have something ready, by their places in the request.
+    scans: Vec<usize>,
+    /// The lanes of which due rows are read.
+    due: BTreeSet<Lane>,
+}
+
+impl Scope {
+    fn narrow(&mut self, request: &ReadRequest, probed: &BTreeMap<Lane, Probed>) {
+        self.scans.retain(|scan| probed.get(&request.scans[*scan].lane).is_some_and(|it| it.ready));
+        self.due = probed.iter().filter(|(_, it)| it.due).map(|(lane, _)| *lane).collect();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.scans.is_empty() && self.due.is_empty()
+    }
+}
+
+/// What a look has seen.
+#[derive(Default)]
+struct Seen {
+    revisions: BTreeMap<Lane, i64>,
+    /// Lanes that hold something back.
+    held: Vec<Lane>,
+    ready: Vec<Place>,
+    due: Vec<Looked>,
+}
+
+/// How much to look at, at first and where that brings too little.
+fn sights(request: &ReadRequest) -> (Sight, Sight) {
+    let enough = request.max_rows.saturating_add(request.max_rows / 8).saturating_add(64);
+    let scanned = request.max_scanned.saturating_add(1);
+    let near = Sight { rows: enough.saturating_add(request.in_hand.len()).min(scanned), due: LEAST_DUE };
+    (near, Sight { rows: scanned, due: request.max_scanned.clamp(ENOUGH_DUE, MOST_DUE) })
+}
+
+/// Whether due rows of a lane are asked for.
+fn asks_for_due(request: &ReadRequest, lane: Lane) -> bool {
+    request.scans.iter().any(|scan| scan.lane == lane && scan.due != DueRecords::Skip)
+}
+
+fn lanes_of(lanes: impl IntoIterator<Item = Lane>) -> Literal {
+    list(lanes.into_iter().map(|lane| int(lane.0)))
+}
+
+fn union(arms: impl Iterator<Item = String>) -> Literal {
+    Literal::made(arms.collect::<Vec<_>>().join(" UNION ALL "))
 }
 
 /// Rows by their ids, and the stretch of `created_ts` in which they lie, by which partitions are left out.
@@ -318,50 +315,4 @@ fn wanted(keys: &Keys) -> Literal {
         "(CAST(t.aggregate_type AS BINARY), CAST(t.aggregate_id AS BINARY)) {not}IN ({})",
         list(listed.iter().map(pair)).as_sql()
     ))
-}
-
-/// The columns of rows.sql, by their places.
-fn to_read(mut row: Row) -> Result<Read, Failure> {
-    let id = get_uuid(&row, "id")?;
-    let created: i64 = take(&mut row, 3)?;
-    let since: Option<i64> = take(&mut row, 4)?;
-    let is_due: bool = take(&mut row, 5)?;
-    let (event_type, aggregate_type, aggregate_id): (String, String, String) =
-        (take(&mut row, 6)?, take(&mut row, 7)?, take(&mut row, 8)?);
-    let headers: Option<Vec<u8>> = take(&mut row, 10)?;
-    let tombstone: bool = take(&mut row, 13)?;
-    let bytes: Option<usize> = take(&mut row, 14)?;
-    let blocker: Option<Vec<u8>> = take(&mut row, 15)?;
-    let payload: Option<Vec<u8>> = take(&mut row, 16)?;
-    let status: i64 = take(&mut row, 1)?;
-    let record = Record {
-        id: MessageId::from_stored(id),
-        lane: lane(take(&mut row, 2)?),
-        position: position(created, id),
-        event_type,
-        aggregate: Key::new(&aggregate_type, &aggregate_id),
-        payload: payload.filter(|_| !tombstone).map(Bytes::from),
-        content_type: take(&mut row, 9)?,
-        headers: headers_from_json(headers.as_deref()),
-        idempotency_key: take(&mut row, 11)?,
-        attempts: attempts(take(&mut row, 12)?),
-        enqueued_at: system_time(created),
-        held_back: false,
-    };
-    Ok(Read {
-        bytes: if tombstone { 0 } else { bytes.unwrap_or_default() },
-        deferred: !tombstone && record.payload.is_none(),
-        blocker: blocker.and_then(|id| Uuid::from_slice(&id).ok()).map(|id| id.as_u128()),
-        due: is_due && status == 0,
-        since: since.unwrap_or_default(),
-        record,
-    })
-}
-
-fn take<T: FromValue>(row: &mut Row, place: usize) -> Result<T, Failure> {
-    row.take_opt::<T, _>(place).and_then(Result::ok).ok_or_else(|| {
-        let text =
-            format!("reading: the database answered with a value in place {place} that cannot be read");
-        Failure::Ours(Error::new(posthaste::ErrorKind::Database, text))
-    })
 }

@@ -36,7 +36,7 @@ statements! {
     enqueue, enqueue_key,
     lease_renew, lease_own, lease_held, lease_live, lease_live_ids, lease_give_back, lease_free, lease_take, lease_lanes,
     leave_lanes, leave_relay,
-    begin_read, probe, probe_due, revisions, heads, due_heads, rows, payloads,
+    begin_read, probe, probe_due, read_lanes, page, page_arm, due, due_arm, payloads,
     fence, begin_attempt, settle_processed, settle_delete, settle,
     upkeep_lease, purge_look, purge_delete, purge_keys, purge_relays, purge_inbox,
     list, show, dead, mend_lock_lanes, mend_lock_rows, mend_revise, redrive, discard,
@@ -55,8 +55,11 @@ enum Piece {
 }
 
 /// Parts that several statements share, by their placeholder: `{blocker:t}` is `blocker.sql` for the row `t`.
-const PARTS: [(&str, &str); 2] =
-    [("blocker", include_str!("sql/blocker.sql")), ("info", include_str!("sql/info.sql"))];
+const PARTS: [(&str, &str); 3] = [
+    ("blocker", include_str!("sql/blocker.sql")),
+    ("info", include_str!("sql/info.sql")),
+    ("record", include_str!("sql/record.sql")),
+];
 
 impl Statement {
     /// Takes a template. Comment lines are left out; `{outbox}` and `{outbox_<suffix>}` stand for a table, `:name` for a

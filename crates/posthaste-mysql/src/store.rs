@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -36,6 +37,8 @@ pub(crate) struct Inner {
     pub(crate) connections: Connections,
     pub(crate) waker: Waker,
     pub(crate) purger: Purger,
+    /// Whether the last read found about a record for each lane, or more.
+    pub(crate) reads_find_much: AtomicBool,
 }
 
 impl MySqlStore {
@@ -59,6 +62,7 @@ impl MySqlStore {
             ),
             waker: Waker::default(),
             purger: Purger::default(),
+            reads_find_much: AtomicBool::new(false),
             database,
             table,
             options,

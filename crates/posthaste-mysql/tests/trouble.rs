@@ -9,7 +9,7 @@ use mysql_async::TxOpts;
 use mysql_async::prelude::Queryable;
 use posthaste::{Admin, Error, ErrorKind, LeaseRequest, Message, RelayId, Store};
 use posthaste_mysql::{MySqlOptions, MySqlStore, PartitionPlan};
-use support::proxy::{Mode, Proxy};
+use posthaste_testkit::{Fault, FaultProxy};
 use support::{Database, Fixture, SERVERS, enqueue, everything};
 
 fn lease(relay: RelayId) -> LeaseRequest {
@@ -139,16 +139,16 @@ async fn killed_connections_are_replaced() {
 async fn every_call_ends_in_time_when_nothing_comes_through() {
     for server in SERVERS {
         let database = Database::new(server).await;
-        let proxy = Proxy::start(server.address()).await;
+        let proxy = FaultProxy::start(server.address());
         let limit = Duration::from_millis(400);
         let mut options = database.options().statement_timeout(limit).connect_timeout(limit);
-        options.url = options.url.replace(&server.address(), &proxy.address());
+        options.url = options.url.replace(&server.address(), &proxy.address().to_string());
         MySqlStore::new(database.options()).unwrap().migrate().await.unwrap();
         let store = MySqlStore::new(options).unwrap();
         let me = RelayId::random();
         store.lease(&lease(me)).await.unwrap();
         store.read(&everything()).await.unwrap();
-        proxy.set(Mode::Blackhole);
+        proxy.set(Fault::Blackhole);
         for _ in 0..2 {
             let began = tokio::time::Instant::now();
             refused(store.lease(&lease(me)).await, ErrorKind::Unavailable, "in time");
@@ -156,7 +156,7 @@ async fn every_call_ends_in_time_when_nothing_comes_through() {
             refused(store.stats(None).await, ErrorKind::Unavailable, "in time");
             assert!(began.elapsed() < Duration::from_secs(20), "within their time, on a busy machine too");
         }
-        proxy.set(Mode::Forward);
+        proxy.heal();
         let mut tries = 0;
         while store.lease(&lease(me)).await.is_err() {
             tries += 1;

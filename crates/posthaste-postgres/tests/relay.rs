@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use posthaste::{BoxError, Message, Record, Relay, RelayHandle, publish_fn};
 use posthaste_postgres::{PostgresOptions, PostgresStore};
-use support::proxy::Proxy;
+use posthaste_testkit::FaultProxy;
 use support::{PostgresFixture, Schema, server_url};
 use tokio::sync::mpsc;
 
@@ -121,14 +121,15 @@ async fn behind_a_pooler_the_relay_polls() {
     };
     let Some(schema) = Schema::new().await else { return };
     let address = support::address_of(&pooler);
-    let proxy = Proxy::before(address.clone()).await;
+    let proxy = FaultProxy::start(address.as_str());
     let listen_url = pooler.replace(&address, &proxy.address().to_string());
     let options = PostgresOptions::new(pooler).table(schema.table()).listen_url(listen_url);
     let store = PostgresStore::new(options).unwrap();
     posthaste::Admin::migrate(&store).await.unwrap();
     let (task, handle, mut published) = relay(&store, Duration::from_millis(100));
     // It listens when it is idle, and hangs up when its trial call has not arrived.
-    tokio::time::timeout(Duration::from_secs(60), proxy.one_has_ended()).await.unwrap();
+    proxy.until_open(|open| open == 1).await;
+    proxy.until_open(|open| open == 0).await;
     assert!(!schema.value::<bool>("SELECT idle FROM {}outbox_wake").await, "producers need not call");
     enqueue(&store, &[Message::new("e")]).await;
     assert!(tokio::time::timeout(Duration::from_secs(5), published.recv()).await.unwrap().is_some());

@@ -13,9 +13,9 @@ use posthaste::{
     RelayId, Store, Summary, publish_fn,
 };
 use posthaste_postgres::{PostgresOptions, PostgresStore};
+use posthaste_testkit::FaultProxy;
 use support::cluster::{Cluster, Halt};
 use support::producers::{Checker, connect, produce};
-use support::proxy::Proxy;
 use support::until;
 use tokio_postgres::{Client, NoTls};
 
@@ -293,7 +293,7 @@ async fn a_full_disk_is_waited_for() {
 async fn a_failover_is_ridden_out() {
     // A commit waits until the standby has it: what was confirmed is not lost with the first server.
     let primary = Cluster::start(&["wal_level=replica", "hot_standby=on"]);
-    let proxy = Proxy::before(primary.address()).await;
+    let proxy = FaultProxy::start(primary.address());
     let url = format!("postgres://postgres@{}/postgres?sslmode=disable", proxy.address());
     let store = migrated(&url).await;
     // What it shows is behind what it has: nothing may be believed that is read there.

@@ -11,7 +11,7 @@ use posthaste::{
     Purge, RecordRef, RelayId, SettleRequest, Settlement, Store, UpkeepRequest,
 };
 use posthaste_postgres::{Partition, PartitionPlan, PostgresOptions, PostgresStore};
-use support::proxy::{Mode as Net, Proxy};
+use posthaste_testkit::{Fault, FaultProxy};
 use support::{Schema, all_lanes, until};
 
 const LIMIT: Duration = Duration::from_millis(400);
@@ -19,7 +19,7 @@ const DAY: Duration = Duration::from_hours(24);
 
 struct Bed {
     schema: Schema,
-    proxy: Proxy,
+    proxy: FaultProxy,
     store: PostgresStore,
     relay: RelayId,
     record: RecordRef,
@@ -28,9 +28,9 @@ struct Bed {
 impl Bed {
     async fn new() -> Option<Self> {
         let schema = Schema::new().await?;
-        let proxy = Proxy::start().await;
+        let proxy = FaultProxy::start(support::address());
         PostgresStore::new(schema.options().partition(Partition::Month)).unwrap().migrate().await.unwrap();
-        let options = PostgresOptions::new(proxy.url())
+        let options = PostgresOptions::new(support::url_by(&proxy))
             .table(schema.table())
             .connections(1)
             .connect_timeout(LIMIT)
@@ -117,14 +117,14 @@ async fn every_operation_on_a_network_that_swallows_all_ends_in_time() {
     for name in OPERATIONS {
         // So that there is a connection that the trouble comes over.
         until("there is a connection", async || bed.store.stats(Some(1)).await.is_ok()).await;
-        bed.proxy.set(Net::Blackhole);
+        bed.proxy.set(Fault::Blackhole);
         let error = bed.run(name).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{name}: {error:?}");
         assert!(error.to_string().contains("in time"), "{name}: {error}");
         // Neither is a new connection made.
         let error = bed.run(name).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{name}: {error:?}");
-        bed.proxy.set(Net::Forward);
+        bed.proxy.heal();
         until(name, async || bed.run(name).await.is_ok()).await;
     }
 }

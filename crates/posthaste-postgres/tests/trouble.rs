@@ -8,7 +8,7 @@ use std::time::Duration;
 use posthaste::tokio_postgres_0_7::Prepared;
 use posthaste::{Admin, Error, ErrorKind, LeaseRequest, Message, RelayId, Store};
 use posthaste_postgres::{PostgresOptions, PostgresStore};
-use support::proxy::{Mode, Proxy};
+use posthaste_testkit::{Fault, FaultProxy};
 use support::{PostgresFixture, Schema, all_lanes, server_url};
 
 fn lease(relay: RelayId) -> LeaseRequest {
@@ -189,22 +189,23 @@ async fn a_plain_insert_is_a_complete_message() {
 #[tokio::test]
 async fn a_blackholed_connection_is_given_up_in_time_and_replaced() {
     let Some(schema) = Schema::new().await else { return };
-    let proxy = Proxy::start().await;
-    let options =
-        PostgresOptions::new(proxy.url()).table(schema.table()).statement_timeout(Duration::from_millis(500));
+    let proxy = FaultProxy::start(support::address());
+    let options = PostgresOptions::new(support::url_by(&proxy))
+        .table(schema.table())
+        .statement_timeout(Duration::from_millis(500));
     let store = PostgresStore::new(options.connect_timeout(Duration::from_millis(500))).unwrap();
     store.migrate().await.unwrap();
     let relay = RelayId::random();
     store.lease(&lease(relay)).await.unwrap();
     store.read(&all_lanes()).await.unwrap();
-    proxy.set(Mode::Blackhole);
+    proxy.set(Fault::Blackhole);
     let began = tokio::time::Instant::now();
     refused(store.read(&all_lanes()).await, ErrorKind::Unavailable, "in time");
     refused(store.lease(&lease(relay)).await, ErrorKind::Unavailable, "in time");
     refused(store.leave(relay).await, ErrorKind::Unavailable, "in time");
     refused(store.stats(None).await, ErrorKind::Unavailable, "in time");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    proxy.set(Mode::Forward);
+    proxy.heal();
     eventually(|| async { store.read(&all_lanes()).await }).await;
     eventually(|| async { store.lease(&lease(relay)).await }).await;
 }
@@ -226,16 +227,16 @@ async fn eventually<T, F: Future<Output = Result<T, Error>>>(ask: impl Fn() -> F
 #[tokio::test]
 async fn a_connection_that_breaks_is_replaced() {
     let Some(schema) = Schema::new().await else { return };
-    let proxy = Proxy::start().await;
-    let options = PostgresOptions::new(proxy.url()).table(schema.table());
+    let proxy = FaultProxy::start(support::address());
+    let options = PostgresOptions::new(support::url_by(&proxy)).table(schema.table());
     let store = PostgresStore::new(options).unwrap();
     store.migrate().await.unwrap();
     let relay = RelayId::random();
     for _ in 0..3 {
         store.lease(&lease(relay)).await.unwrap();
-        proxy.set(Mode::Closed);
+        proxy.set(Fault::Reset);
         assert!(store.lease(&lease(relay)).await.is_err());
-        proxy.set(Mode::Forward);
+        proxy.heal();
         let leases = eventually(|| async { store.lease(&lease(relay)).await }).await;
         assert_eq!(leases.lanes.len(), 64, "the lanes are still held");
         assert!(leases.lanes.iter().all(|lease| lease.token == 1 && !lease.from_expired));

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use lapin::types::{AMQPValue, FieldTable};
 use posthaste::{FailureClass, Record};
 use posthaste_rabbitmq::{ExchangeType, QueueSpec, RabbitPublisher, Topology};
+use posthaste_testkit::FaultProxy;
 
 use support::{
     Place, at, failed, long, options, outcome, publish, publish_all, record, unavailable, until,
@@ -251,9 +252,9 @@ async fn properties_arrive() {
 async fn a_closed_publisher_says_so_and_the_broker_sees_it_go() {
     let place = Place::new().await;
     place.queue("#", FieldTable::default()).await;
-    let proxy = support::proxy::Proxy::start(support::address(&place.url)).await;
+    let proxy = FaultProxy::start(support::address(&place.url));
     let start = || {
-        let options = options(&at(&place.url, proxy.address)).exchange(&place.exchange);
+        let options = options(&at(&place.url, proxy.address())).exchange(&place.exchange);
         RabbitPublisher::start(options).unwrap()
     };
     let publisher = start();

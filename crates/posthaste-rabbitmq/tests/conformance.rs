@@ -12,10 +12,11 @@ use lapin::message::BasicGetMessage;
 use lapin::types::{AMQPValue, FieldTable};
 use posthaste::{Key, Publisher, Record};
 use posthaste_rabbitmq::RabbitPublisher;
-use posthaste_testkit::{Arrival, Capabilities, Outage, PublisherFixture, publisher_conformance};
+use posthaste_testkit::{
+    Arrival, Capabilities, Fault, FaultProxy, Outage, PublisherFixture, publisher_conformance,
+};
 use tokio::sync::Mutex;
 
-use support::proxy::{Mode, Proxy};
 use support::{Place, at, options};
 
 const LIMIT: Duration = Duration::from_millis(1_500);
@@ -23,7 +24,7 @@ const LIMIT: Duration = Duration::from_millis(1_500);
 struct Fixture {
     place: Place,
     queue: String,
-    proxy: Proxy,
+    proxy: FaultProxy,
     publisher: RabbitPublisher,
     arrived: Mutex<Vec<Arrival>>,
 }
@@ -38,8 +39,8 @@ impl PublisherFixture for Fixture {
         {
             place.bind(&queue, key).await;
         }
-        let proxy = Proxy::start(support::address(&place.url)).await;
-        let options = options(&at(&place.url, proxy.address))
+        let proxy = FaultProxy::start(support::address(&place.url));
+        let options = options(&at(&place.url, proxy.address()))
             .exchange(&place.exchange)
             .routing_key("{event_type}")
             .publish_timeout(LIMIT)
@@ -69,13 +70,13 @@ impl PublisherFixture for Fixture {
 
     async fn break_down(&self, outage: Outage) {
         self.proxy.set(match outage {
-            Outage::Refusing => Mode::Closed,
-            Outage::Silent => Mode::Blackhole,
+            Outage::Refusing => Fault::Refuse,
+            Outage::Silent => Fault::Blackhole,
         });
     }
 
     async fn heal(&self) {
-        self.proxy.set(Mode::Forward);
+        self.proxy.heal();
     }
 
     async fn spoil(&self, record: Record) -> Record {

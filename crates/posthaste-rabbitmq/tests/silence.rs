@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use lapin::types::FieldTable;
 use posthaste_rabbitmq::RabbitPublisher;
+use posthaste_testkit::{Fault, FaultProxy};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use support::proxy::{Mode, Proxy};
 use support::{
     Place, at, eventually, options, outcome, publish, publish_all, record, unavailable, until_published,
 };
@@ -52,19 +52,19 @@ async fn silence_in_the_middle_ends_in_time_and_leaves_no_old_connection_behind(
     let place = Place::new().await;
     let queue = place.queue("#", FieldTable::default()).await;
     let others = connection_threads();
-    let proxy = Proxy::start(support::address(&place.url)).await;
-    let options = options(&at(&place.url, proxy.address))
+    let proxy = FaultProxy::start(support::address(&place.url));
+    let options = options(&at(&place.url, proxy.address()))
         .exchange(&place.exchange)
         .connect_timeout(Duration::from_secs(1))
         .publish_timeout(Duration::from_secs(1));
     let publisher = RabbitPublisher::start(options).unwrap();
     for round in 0..3 {
         until_published(&publisher, record(&format!("before {round}"))).await;
-        proxy.set(Mode::Blackhole);
+        proxy.set(Fault::Blackhole);
         for result in publish_all(&publisher, (0..50).map(|n| record(&format!("lost {n}")))).await {
             assert_eq!(outcome(&result), unavailable("no answer from the broker"));
         }
-        proxy.set(Mode::Forward);
+        proxy.heal();
     }
     until_published(&publisher, record("after")).await;
     eventually("one connection", async || connection_threads() == others + 1).await;
@@ -73,7 +73,7 @@ async fn silence_in_the_middle_ends_in_time_and_leaves_no_old_connection_behind(
     arrived.dedup();
     assert_eq!(arrived, ["before 0", "before 1", "before 2", "after"]);
     // A connection that is silent when it is closed is closed as well.
-    proxy.set(Mode::Blackhole);
+    proxy.set(Fault::Blackhole);
     tokio::time::timeout(Duration::from_secs(5), publisher.close()).await.unwrap();
     eventually("none", async || connection_threads() == others).await;
 }
@@ -82,17 +82,17 @@ async fn silence_in_the_middle_ends_in_time_and_leaves_no_old_connection_behind(
 async fn an_idle_connection_that_goes_silent_is_replaced() {
     let place = Place::new().await;
     place.queue("#", FieldTable::default()).await;
-    let proxy = Proxy::start(support::address(&place.url)).await;
-    let options = options(&at(&place.url, proxy.address))
+    let proxy = FaultProxy::start(support::address(&place.url));
+    let options = options(&at(&place.url, proxy.address()))
         .exchange(&place.exchange)
         .heartbeat(Duration::from_secs(1))
         .connect_timeout(Duration::from_millis(500));
     let publisher = RabbitPublisher::start(options).unwrap();
     until_published(&publisher, record("r")).await;
-    proxy.set(Mode::Blackhole);
+    proxy.set(Fault::Blackhole);
     eventually("it is noticed without a publish", async || !format!("{publisher:?}").contains("\"up\""))
         .await;
-    proxy.set(Mode::Forward);
+    proxy.heal();
     let began = Instant::now();
     until_published(&publisher, record("r")).await;
     assert!(began.elapsed() < Duration::from_secs(8), "it did not take a publish's time limit");
@@ -102,13 +102,13 @@ async fn an_idle_connection_that_goes_silent_is_replaced() {
 async fn a_broker_that_comes_late_is_waited_for() {
     let place = Place::new().await;
     place.queue("#", FieldTable::default()).await;
-    let proxy = Proxy::start(support::address(&place.url)).await;
-    proxy.set(Mode::Blackhole);
-    let options = options(&at(&place.url, proxy.address)).exchange(&place.exchange);
+    let proxy = FaultProxy::start(support::address(&place.url));
+    proxy.set(Fault::Blackhole);
+    let options = options(&at(&place.url, proxy.address())).exchange(&place.exchange);
     let publisher = RabbitPublisher::start(options).unwrap();
     let (result, ()) = tokio::join!(publish(&publisher, record("r")), async {
         proxy.until_open(|open| open > 0).await;
-        proxy.set(Mode::Forward);
+        proxy.heal();
     });
     assert_eq!(outcome(&result), Ok(()));
 }

@@ -7,11 +7,17 @@
 //! - [`ScriptedPublisher`], [`RecordingPublisher`], [`Gate`]: publishers that do what a test says and keep a record of
 //!   it. They signal; nothing has to sleep.
 //! - [`InvariantChecker`]: whether what was published is what was promised.
+//! - [`FaultProxy`]: a TCP proxy that does to connections what networks do; [`network_matrix!`]: every operation of a store
+//!   behind it.
 //! - [`simulation`]: many relays on one store, under faults, on virtual time.
 
 mod clock;
 pub mod doubles;
 mod invariants;
+#[cfg(unix)]
+pub mod network;
+#[cfg(unix)]
+mod proxy;
 pub mod publisher;
 mod run;
 pub mod simulation;
@@ -20,6 +26,8 @@ pub mod store;
 pub use clock::VirtualClock;
 pub use doubles::{Call, End, Gate, PublishLog, RecordingPublisher, ScriptedPublisher, Step};
 pub use invariants::{Disorder, InvariantChecker, Violations};
+#[cfg(unix)]
+pub use proxy::{Fault, FaultProxy};
 pub use publisher::{
     Arrival, Capabilities, MemoryDestination, MemoryDestinationFixture, Outage, PublisherFixture,
 };

@@ -22,7 +22,8 @@ pub(crate) fn current_headers() -> Vec<(&'static str, String)> {
     let (trace, span, flags) = (context.trace_id(), context.span_id(), context.trace_flags().to_u8());
     let mut headers = vec![(TRACEPARENT, format!("00-{trace}-{span}-{flags:02x}"))];
     let state = context.trace_state().header();
-    if !state.is_empty() {
+    // A state that nothing could carry is left out: a trace must not make an enqueue fail.
+    if !state.is_empty() && !state.contains(char::is_control) {
         headers.push((TRACESTATE, state));
     }
     headers

@@ -3,9 +3,11 @@
 
 mod admin;
 mod bad_input;
+mod bench;
 #[path = "../../../posthaste-postgres/tests/support/cluster.rs"]
 #[allow(dead_code, unreachable_pub, reason = "it is shared, and used in part")]
 mod cluster;
+mod config;
 mod crash;
 mod crowd;
 mod demo;

@@ -7,8 +7,6 @@
     reason = "each test binary uses its own part; a test may panic"
 )]
 
-pub mod proxy;
-
 use std::sync::Arc;
 use std::time::Duration;
 

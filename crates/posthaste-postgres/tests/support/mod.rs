@@ -10,7 +10,6 @@
 pub mod cluster;
 pub mod cutter;
 pub mod producers;
-pub mod proxy;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use posthaste::{
     Admin, DueRecords, Error, Keys, Lane, Message, MessageId, ReadRequest, Receipt, Scan, Store,
 };
 use posthaste_postgres::{Partition, PostgresOptions, PostgresStore};
-use posthaste_testkit::{FixtureTransaction, Payloads, StoreFixture};
+use posthaste_testkit::{FaultProxy, FixtureTransaction, Payloads, StoreFixture};
 use tokio_postgres::{Client, NoTls};
 
 /// Where the server is; override with `POSTHASTE_TEST_POSTGRES`.
@@ -47,6 +46,11 @@ pub fn address_of(url: &str) -> String {
         other => panic!("the tests need a server reached by TCP, not {other:?}"),
     };
     format!("{host}:{}", server.get_ports().first().copied().unwrap_or(5432))
+}
+
+/// The server by way of a proxy before it.
+pub fn url_by(proxy: &FaultProxy) -> String {
+    url_as("postgres").replace(&address(), &proxy.address().to_string()) + "?sslmode=disable"
 }
 
 fn server() -> tokio_postgres::Config {

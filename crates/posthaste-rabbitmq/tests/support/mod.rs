@@ -9,7 +9,6 @@
 )]
 
 pub mod node;
-pub mod proxy;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

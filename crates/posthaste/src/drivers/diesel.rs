@@ -3,7 +3,6 @@
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::row::NamedRow;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Binary, HasSqlType, Nullable, Text, Untyped};
@@ -11,7 +10,7 @@ use diesel::{QueryResult, RunQueryDsl};
 use diesel_2 as diesel;
 
 use crate::error::Error;
-use crate::outbox::{Answer, Dialect, DriverError, ErrorCode, Step, Value};
+use crate::outbox::{Answer, Dialect, Step, Value};
 
 /// A statement with its values. Diesel numbers the placeholders itself, so the text is cut at ours. Unlike diesel's own
 /// `sql_query`, it is kept prepared.
@@ -135,35 +134,6 @@ impl Columns {
 pub(super) fn answer(step: &Step<'_>, rows: &[Columns]) -> Answer {
     let read = |row: &Columns| step.columns.iter().map(|name| row.get(name)).collect();
     Answer { row: rows.first().map(read) }
-}
-
-/// Diesel passes on no codes, only what kind of error it was; so that is put as the code that says the same.
-pub(super) fn driver_error(dialect: Dialect, error: DieselError) -> DriverError {
-    let DieselError::DatabaseError(kind, information) = &error else {
-        let code = match error {
-            DieselError::BrokenTransactionManager => ErrorCode::Connection,
-            _ => ErrorCode::Unknown,
-        };
-        return DriverError::new(code, error.to_string(), error);
-    };
-    let (said, constraint) =
-        (information.message().to_owned(), information.constraint_name().map(str::to_owned));
-    let code = match kind {
-        DatabaseErrorKind::ClosedConnection => ErrorCode::Connection,
-        kind if dialect == Dialect::Sqlite => match kind {
-            DatabaseErrorKind::NotNullViolation => ErrorCode::Sqlite(1299),
-            DatabaseErrorKind::CheckViolation => ErrorCode::Sqlite(275),
-            DatabaseErrorKind::UniqueViolation => ErrorCode::Sqlite(2067),
-            _ => ErrorCode::Unknown,
-        },
-        DatabaseErrorKind::UniqueViolation => ErrorCode::SqlState("23505".into()),
-        DatabaseErrorKind::SerializationFailure => ErrorCode::SqlState("40001".into()),
-        DatabaseErrorKind::ReadOnlyTransaction => ErrorCode::SqlState("25006".into()),
-        DatabaseErrorKind::NotNullViolation => ErrorCode::SqlState("23502".into()),
-        DatabaseErrorKind::CheckViolation => ErrorCode::SqlState("23514".into()),
-        _ => ErrorCode::Unknown,
-    };
-    DriverError::new(code, said, error).with_constraint(constraint)
 }
 
 /// The dialect, by the type of the backend: their names are part of diesel's interface, and do not need their libraries.

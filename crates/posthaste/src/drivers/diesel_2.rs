@@ -4,7 +4,8 @@ use diesel::connection::{LoadConnection, TransactionManager, TransactionManagerS
 use diesel::{Connection, RunQueryDsl};
 use diesel_2 as diesel;
 
-use super::diesel::{Columns, StepQuery, answer, dialect_of, driver_error};
+use super::diesel::{Columns, StepQuery, answer, dialect_of};
+use super::diesel_error::driver_error;
 use super::run::no_transaction;
 use crate::error::Error;
 use crate::outbox::{Answer, OutboxTransaction, Progress, Step, Work};
@@ -12,7 +13,8 @@ use crate::outbox::{Answer, OutboxTransaction, Progress, Step, Work};
 /// A connection of diesel in a transaction: within `connection.transaction(|connection| …)`.
 ///
 /// That is checked: on a connection on which diesel has begun none, the call fails with
-/// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput).
+/// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput). One that was begun by a plain `BEGIN` counts as none, as
+/// diesel does not know of it.
 #[derive(Debug)]
 pub struct InTransaction<'t, C>(pub &'t mut C);
 

@@ -7,14 +7,16 @@ use diesel_async::{AsyncConnection, TransactionManager};
 use diesel_async_0_9 as diesel_async;
 use futures_util::TryStreamExt;
 
-use super::diesel::{Columns, StepQuery, answer, dialect_of, driver_error};
+use super::diesel::{Columns, StepQuery, answer, dialect_of};
+use super::diesel_error::driver_error;
 use super::run::no_transaction;
 use crate::outbox::{Answer, OutboxTransaction, Pending, Progress, Step, Work};
 
 /// A connection of diesel-async in a transaction: within `connection.transaction(async |connection| …)`.
 ///
 /// That is checked: on a connection on which diesel-async has begun none, the call fails with
-/// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput).
+/// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput). One that was begun by a plain `BEGIN` counts as none, as
+/// diesel-async does not know of it.
 #[derive(Debug)]
 pub struct InTransaction<'t, C>(pub &'t mut C);
 

@@ -4,7 +4,15 @@
 
 #[cfg(any(feature = "diesel-2", feature = "diesel-async-0_9"))]
 mod diesel;
+#[cfg(any(feature = "diesel-2", feature = "diesel-async-0_9"))]
+mod diesel_error;
 mod run;
+#[cfg(any(feature = "sea-orm-1", feature = "sea-orm-2"))]
+#[macro_use]
+mod sea_orm;
+#[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9", feature = "sea-orm-1", feature = "sea-orm-2"))]
+#[macro_use]
+mod sqlx;
 
 #[cfg(feature = "deadpool-postgres-0_14")]
 mod deadpool_postgres_0_14;
@@ -14,7 +22,7 @@ pub mod diesel_2;
 pub mod diesel_async_0_9;
 #[cfg(feature = "mysql_async-0_37")]
 pub mod mysql_async_0_37;
-#[cfg(feature = "rusqlite")]
+#[cfg(feature = "rusqlite-0_32")]
 pub mod rusqlite;
 #[cfg(feature = "sea-orm-1")]
 mod sea_orm_1;

@@ -1,14 +1,20 @@
 //! `mysql_async` 0.37.
 
+use mysql_async::consts::StatusFlags;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Params, Row, Transaction};
 use mysql_async_0_37 as mysql_async;
 
+use super::run::no_transaction;
 use crate::outbox::{
     Answer, Dialect, DriverError, ErrorCode, OutboxTransaction, Pending, Progress, Step, Value, Work,
 };
 
 /// A connection of which the caller knows that it is in a transaction (begun by a plain `START TRANSACTION`, say).
+///
+/// That is checked, as far as the server's last answer says it: on a connection that is in none, the call fails with
+/// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput). After a statement that failed nobody knows; so do not go on
+/// after a deadlock, which ends the transaction on the server, and what follows is committed at once.
 #[derive(Debug)]
 pub struct InTransaction<'t>(pub &'t mut Conn);
 
@@ -36,8 +42,20 @@ impl OutboxTransaction for InTransaction<'_> {
     where
         Self: 'a,
     {
+        if !is_in_transaction(self.0) {
+            return Box::pin(async { Err(no_transaction()) });
+        }
         perform(self.0, work)
     }
+}
+
+fn is_in_transaction(connection: &Conn) -> bool {
+    connection.last_ok_packet().is_none_or(|answer| {
+        let flags = answer.status_flags();
+        // Without autocommit every statement begins one.
+        flags.contains(StatusFlags::SERVER_STATUS_IN_TRANS)
+            || !flags.contains(StatusFlags::SERVER_STATUS_AUTOCOMMIT)
+    })
 }
 
 fn perform<'a, R: Send + 'a>(connection: &'a mut (impl Queryable + 'a), work: Work<'a, R>) -> Pending<'a, R> {

@@ -43,6 +43,9 @@ impl OutboxTransaction for &mut Transaction<'_> {
 }
 
 /// A connection of which the caller knows that it is in a transaction (begun by a plain `BEGIN`, say).
+///
+/// Nobody checks that: neither the driver nor a statement can ask whether a transaction is open. Where none is, a message is
+/// committed at once and by itself, whatever becomes of the change that it announces.
 #[derive(Debug)]
 pub struct InTransaction<'t, C = Client>(pub &'t mut C);
 

@@ -113,8 +113,8 @@ impl Outbox {
     ///
     /// After [`ErrorKind::Conflict`] the transaction lost against another one: roll it back, and run it again from its
     /// start. After all others roll it back too ([`ErrorKind::NotMigrated`], [`ErrorKind::PermissionDenied`],
-    /// [`ErrorKind::Unavailable`], …). Diesel passes on no error codes: there, a deadlock on PostgreSQL is an
-    /// [`ErrorKind::Database`] (a serialization failure is a `Conflict`).
+    /// [`ErrorKind::Unavailable`], …). Diesel passes on no error codes: there, most errors are told apart by what a server
+    /// that speaks English says, and all others are an [`ErrorKind::Database`].
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the message is in the transaction: roll that back.

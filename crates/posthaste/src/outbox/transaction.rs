@@ -22,13 +22,15 @@ use crate::error::Error;
 /// | deadpool-postgres 0.14 | `deadpool-postgres-0_14` | `&deadpool_postgres::Transaction<'_>` (or `&mut`) |
 /// | `mysql_async` 0.37 | `mysql_async-0_37` | `&mut mysql_async::Transaction<'_>` |
 /// | rusqlite 0.39 to 0.43 | `rusqlite` | `&rusqlite::Transaction<'_>`, `&rusqlite::Savepoint<'_>` (or `&mut`) |
+/// | rusqlite 0.32 to 0.38 | `rusqlite-0_32` | likewise |
 ///
 /// Where a function got a `&mut Transaction`, `&mut tx` works as well: there is no need to write `&mut *tx`.
 #[diagnostic::on_unimplemented(
     message = "messages are enqueued in an open transaction, and `{Self}` is none",
     label = "not a reference to an open transaction",
-    note = "begin a transaction, write the business change in it, and pass it as `&mut tx`: `let mut tx = pool.begin().await?;`",
-    note = "for a connection that is known to be in a transaction: `posthaste::<driver>::InTransaction(&mut connection)`",
+    note = "begin a transaction, write the business change in it, and pass it: `&mut tx` with sqlx and mysql_async, `&tx` with sea-orm, tokio-postgres, deadpool-postgres and rusqlite",
+    note = "diesel has no type for one: `connection.transaction(|connection| {{ …; outbox.enqueue(posthaste::diesel_2::InTransaction(connection), &message) }})`, and with diesel-async likewise",
+    note = "a connection that is known to be in a transaction can be wrapped: `posthaste::sqlx_0_9::InTransaction(connection)`, and likewise for sqlx 0.8, tokio-postgres, mysql_async and rusqlite",
     note = "it may be that the feature of `posthaste` for this driver is off, as in `posthaste = {{ features = [\"sqlx-0_9\"] }}`, or is that of another version of the driver"
 )]
 pub trait OutboxTransaction: Sized {

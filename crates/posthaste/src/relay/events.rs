@@ -38,8 +38,10 @@ pub enum Event<'a> {
         /// How long it took.
         took: Duration,
     },
-    /// The destination took responsibility for a record.
+    /// A destination took responsibility for a record.
     Published {
+        /// Where it went.
+        destination: &'a str,
         /// The record.
         record: &'a Record,
         /// How long the publish took.
@@ -47,6 +49,8 @@ pub enum Event<'a> {
     },
     /// A record failed and is tried again.
     Retried {
+        /// Where it was to go.
+        destination: &'a str,
         /// The record.
         record: &'a Record,
         /// The failure.
@@ -56,20 +60,27 @@ pub enum Event<'a> {
     },
     /// A record was given up.
     Died {
+        /// Where it was to go.
+        destination: &'a str,
         /// The record.
         record: &'a Record,
         /// The last failure.
         error: &'a PublishError,
     },
-    /// The destination is down or throttling and is left alone for a while.
+    /// A destination is down or throttling and is left alone for a while.
     Paused {
+        /// Which one.
+        destination: &'a str,
         /// For how long.
         pause: Duration,
         /// Why.
         reason: &'a str,
     },
-    /// The destination is back.
-    Resumed,
+    /// A destination is back.
+    Resumed {
+        /// Which one.
+        destination: &'a str,
+    },
     /// Outcomes were written down.
     Settled {
         /// What the settle did.

@@ -9,6 +9,8 @@ use crate::record::{Lane, Position};
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct KeyQueue {
     pub(super) lane: Lane,
+    /// The destination on whose account its records are: that of its first.
+    pub(super) charged: usize,
     /// Records that wait for their turn, rising by position.
     pub(super) queue: VecDeque<Queued>,
     /// A record of the key is being published.
@@ -31,6 +33,7 @@ impl KeyQueue {
     pub(super) fn new(lane: Lane) -> Self {
         Self {
             lane,
+            charged: 0,
             queue: VecDeque::new(),
             in_flight: false,
             failed: None,
@@ -46,6 +49,11 @@ impl KeyQueue {
     /// Whether no record of the key may start now.
     pub(super) fn is_busy(&self) -> bool {
         self.in_flight || self.failed.is_some()
+    }
+
+    /// Whether another record would wait behind one of the key.
+    pub(super) fn has_first(&self) -> bool {
+        !self.queue.is_empty() || self.is_busy()
     }
 
     /// Whether there is nothing to remember about the key.

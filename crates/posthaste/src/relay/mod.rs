@@ -6,24 +6,33 @@
 //!
 //! `run.rs` is the loop that ties the steps together; `leases.rs` and `upkeep.rs` are tasks beside it.
 
+mod accounts;
+mod breaker;
 mod builder;
 mod care;
 mod destination;
 mod events;
 pub mod failpoint;
+mod gaps;
 mod key_queue;
 mod lanes;
 mod leases;
+mod line;
+mod plan;
 mod poll;
 mod probe;
 mod publish;
+mod rate;
+mod route;
 mod run;
 mod run_outcomes;
 mod run_steps;
 mod settings;
 mod settle;
+mod snapshot;
 mod store_call;
 mod supervise;
+mod take_in;
 mod upkeep;
 mod window;
 
@@ -35,15 +44,20 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use self::builder::RelayBuilder;
+pub use self::destination::Destination;
 pub use self::events::{Event, Observer};
+pub use self::route::Route;
 pub use self::settings::{DeadPolicy, Retain};
+pub use self::snapshot::{DestinationSnapshot, DestinationState, Snapshot};
 
+use self::destination::Target;
 use self::events::Hooks;
 use self::leases::LeaseKeeper;
+use self::route::Routing;
 use self::run::{Goal, Run};
 use self::settings::Settings;
+use self::snapshot::Health;
 use crate::error::{Error, ErrorKind};
-use crate::publisher::Publisher;
 use crate::store::{RelayId, Store};
 
 /// Publishes the messages of an outbox: at least once, in order per key.
@@ -77,14 +91,19 @@ pub struct Relay {
     stop: Arc<watch::Sender<Stop>>,
 }
 
+/// The name of the destination of a relay that was given but one publisher.
+const DEFAULT_DESTINATION: &str = "default";
+
 /// What a relay is made of.
 pub(crate) struct Parts {
     store: Arc<dyn Store>,
-    publisher: Arc<dyn Publisher>,
+    /// Where records go. Never empty.
+    targets: Vec<Target>,
+    routing: Routing,
     settings: Settings,
     hooks: Hooks,
     counters: Counters,
-    health: Mutex<HealthState>,
+    health: Mutex<Health>,
 }
 
 /// How far the relay has been told to stop.
@@ -210,9 +229,15 @@ fn is_worth_waiting_for(error: &Error) -> bool {
 }
 
 impl Parts {
-    fn new(store: Arc<dyn Store>, publisher: Arc<dyn Publisher>, settings: Settings, hooks: Hooks) -> Self {
+    fn new(
+        store: Arc<dyn Store>,
+        targets: Vec<Target>,
+        routing: Routing,
+        settings: Settings,
+        hooks: Hooks,
+    ) -> Self {
         let (counters, health) = (Counters::default(), Mutex::default());
-        Self { store, publisher, settings, hooks, counters, health }
+        Self { store, targets, routing, settings, hooks, counters, health }
     }
 
     fn random(&self) -> fastrand::Rng {
@@ -229,7 +254,12 @@ impl Parts {
         self.hooks.tell(&Event::StoreFailed { operation, error });
     }
 
-    fn health(&self) -> std::sync::MutexGuard<'_, HealthState> {
+    /// The names of the destinations, in the order of their numbers.
+    fn destination_names(&self) -> impl Iterator<Item = &str> {
+        self.targets.iter().map(|target| &*target.name)
+    }
+
+    fn health(&self) -> std::sync::MutexGuard<'_, Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -260,10 +290,12 @@ impl RelayHandle {
     /// Whether the relay works: its loop turns, its lease holds, and the database answers. A relay that stands by
     /// because others hold all lanes, or that waits for a destination that is down, works.
     pub fn is_ready(&self) -> bool {
-        let (health, now) = (self.parts.health(), Instant::now());
-        health.turned_at.is_some_and(|at| now - at < Duration::from_secs(5))
-            && health.lease_until.is_some_and(|until| now < until)
-            && !health.reads_fail
+        self.parts.health().is_ready(Instant::now())
+    }
+
+    /// How the relay does at this moment: its lease, its lanes, its destinations.
+    pub fn snapshot(&self) -> Snapshot {
+        snapshot::take(&self.parts)
     }
 
     fn advance(&self, to: Stop) {
@@ -285,13 +317,6 @@ impl std::fmt::Debug for Relay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Relay").field("settings", &self.parts.settings).finish_non_exhaustive()
     }
-}
-
-#[derive(Debug, Default)]
-struct HealthState {
-    turned_at: Option<Instant>,
-    lease_until: Option<Instant>,
-    reads_fail: bool,
 }
 
 /// What a relay did.

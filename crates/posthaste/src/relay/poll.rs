@@ -65,6 +65,11 @@ impl Poll {
         }
     }
 
+    /// How many times are known at which records become due.
+    pub(super) fn due_known(&self) -> usize {
+        self.due.len()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.in_vain >= IN_VAIN
     }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::events::Event;
 use super::lanes::Lanes;
+use super::plan::Plan;
 use super::publish::{AttemptResult, Attempted};
 use super::run::Run;
 use super::settings::DeadPolicy;
@@ -25,9 +26,13 @@ impl Run {
     pub(super) fn on_attempts(&mut self, first: Result<Attempted, JoinError>) {
         let mut next = Some(first);
         while let Some(done) = next {
-            // An attempt that was aborted has no outcome; its record was given up before.
-            if let Ok(attempted) = done {
-                self.on_attempt(attempted);
+            match done {
+                Ok(attempted) => self.on_attempt(attempted),
+                // Not the publisher's panic, but the relay's own: nobody knows where its record stands, so the loop is
+                // started anew.
+                Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+                // An attempt that was aborted has no outcome; its record was given up before.
+                Err(_) => {}
             }
             next = self.attempts.try_join_next();
         }
@@ -41,7 +46,7 @@ impl Run {
             AttemptResult::Published => self.on_published(&queued, took),
             AttemptResult::Failed(error) => self.on_failed(queued, error),
             AttemptResult::NotBegun => {
-                self.destination.gave_up();
+                self.outlets[queued.to].breaker.gave_up();
                 self.put_back(queued);
             }
             AttemptResult::Refused => self.on_refused(&queued),
@@ -51,7 +56,7 @@ impl Run {
     /// The record is not there any more, or its lane is not ours any more, which a renewal shows.
     fn on_refused(&mut self, queued: &Queued) {
         self.care.landed(queued.record.position);
-        self.destination.gave_up();
+        self.outlets[queued.to].breaker.gave_up();
         self.window.give_up(&queued.record, queued.token);
         self.drop_queued(queued.record.lane);
         self.lanes.restart(queued.record.lane);
@@ -59,9 +64,14 @@ impl Run {
     }
 
     fn on_published(&mut self, queued: &Queued, took: Duration) {
-        self.destination_answered();
+        self.destination_answered(queued.to);
         super::add(&self.parts.counters.published, 1);
-        self.parts.hooks.tell(&Event::Published { record: &queued.record, took });
+        self.outlets[queued.to].succeeded_at = Some(Instant::now());
+        self.parts.hooks.tell(&Event::Published {
+            destination: &self.parts.targets[queued.to].name,
+            record: &queued.record,
+            took,
+        });
         tracing::trace!(id = %queued.record.id, event_type = queued.record.event_type, "published");
         self.window.published(&queued.record, queued.token);
         self.settle(queued, Outcome::Processed, KeyGoes::On);
@@ -70,20 +80,31 @@ impl Run {
     fn on_failed(&mut self, queued: Queued, mut error: PublishError) {
         self.parts.hooks.failed(&queued.record, &mut error);
         match error.class() {
-            FailureClass::Unavailable => self.on_unavailable(queued, None, &error),
-            FailureClass::Throttled { retry_after } => self.on_unavailable(queued, retry_after, &error),
+            FailureClass::Unavailable | FailureClass::Throttled { .. } => self.on_unavailable(queued, &error),
             FailureClass::Failed => self.on_message_failed(&queued, &error),
             FailureClass::Rejected => {
-                self.destination_answered();
+                self.destination_answered(queued.to);
                 self.die(&queued, &error);
             }
         }
     }
 
-    fn on_unavailable(&mut self, queued: Queued, retry_after: Option<Duration>, error: &PublishError) {
-        if let Some(pause) = self.destination.pause(retry_after, Instant::now(), &mut self.random) {
-            self.parts.hooks.tell(&Event::Paused { pause, reason: error.reason() });
-            tracing::warn!(?pause, reason = error.reason(), "the destination is unavailable; pausing");
+    fn on_unavailable(&mut self, queued: Queued, error: &PublishError) {
+        if let Some(pause) =
+            self.outlets[queued.to].breaker.pause(error.class(), Instant::now(), &mut self.random)
+        {
+            let destination = &*self.parts.targets[queued.to].name;
+            self.parts.hooks.tell(&Event::Paused {
+                destination: &self.parts.targets[queued.to].name,
+                pause,
+                reason: error.reason(),
+            });
+            tracing::warn!(
+                destination,
+                ?pause,
+                reason = error.reason(),
+                "the destination is unavailable; pausing"
+            );
         }
         self.care.landed(queued.record.position);
         self.put_back(queued);
@@ -102,8 +123,8 @@ impl Run {
     }
 
     fn on_message_failed(&mut self, queued: &Queued, error: &PublishError) {
-        self.destination_answered();
-        let policy = *self.parts.settings.retries.of(&queued.record.event_type);
+        self.destination_answered(queued.to);
+        let policy = *self.parts.targets[queued.to].retries.of(&queued.record.event_type);
         let attempts = queued.record.attempt();
         if policy.is_exhausted(attempts) {
             self.die(queued, error);
@@ -111,7 +132,12 @@ impl Run {
         }
         let after = policy.delay(attempts, &mut self.random).min(MAX_DELAY);
         super::add(&self.parts.counters.retried, 1);
-        self.parts.hooks.tell(&Event::Retried { record: &queued.record, error, after });
+        self.parts.hooks.tell(&Event::Retried {
+            destination: &self.parts.targets[queued.to].name,
+            record: &queued.record,
+            error,
+            after,
+        });
         tracing::warn!(
             id = %queued.record.id, event_type = queued.record.event_type, attempts, ?after,
             reason = error.reason(), "publishing failed; trying again later"
@@ -123,7 +149,11 @@ impl Run {
 
     fn die(&mut self, queued: &Queued, error: &PublishError) {
         super::add(&self.parts.counters.dead, 1);
-        self.parts.hooks.tell(&Event::Died { record: &queued.record, error });
+        self.parts.hooks.tell(&Event::Died {
+            destination: &self.parts.targets[queued.to].name,
+            record: &queued.record,
+            error,
+        });
         tracing::error!(
             id = %queued.record.id, event_type = queued.record.event_type, attempts = queued.record.attempt(),
             reason = error.reason(), "the message is dead"
@@ -135,7 +165,11 @@ impl Run {
     pub(super) fn give_up_untried(&mut self, queued: &Queued) {
         let error = PublishError::failed(OUT_OF_ATTEMPTS);
         super::add(&self.parts.counters.dead, 1);
-        self.parts.hooks.tell(&Event::Died { record: &queued.record, error: &error });
+        self.parts.hooks.tell(&Event::Died {
+            destination: &self.parts.targets[queued.to].name,
+            record: &queued.record,
+            error: &error,
+        });
         tracing::error!(id = %queued.record.id, event_type = queued.record.event_type, "the message is dead: {OUT_OF_ATTEMPTS}");
         self.settle_dead(queued, queued.record.attempts, OUT_OF_ATTEMPTS);
     }
@@ -155,10 +189,11 @@ impl Run {
         dropped.iter().filter(|queued| queued.begun).for_each(|queued| self.release(queued));
     }
 
-    fn destination_answered(&mut self) {
-        if self.destination.answered() {
-            self.parts.hooks.tell(&Event::Resumed);
-            tracing::info!("the destination is back");
+    fn destination_answered(&mut self, to: usize) {
+        if self.outlets[to].breaker.answered() {
+            let destination = &*self.parts.targets[to].name;
+            self.parts.hooks.tell(&Event::Resumed { destination });
+            tracing::info!(destination, "the destination is back");
         }
     }
 
@@ -166,7 +201,7 @@ impl Run {
     pub(super) fn on_page(&mut self, page: Result<Page, Error>) {
         let now = Instant::now();
         let Some(plan) = self.plan.take() else { return };
-        self.parts.health().reads_fail = page.is_err();
+        self.note_read(page.is_ok(), now);
         match page {
             Ok(page) => self.take_page(&plan, page, now),
             Err(error) => {
@@ -177,9 +212,17 @@ impl Run {
         self.window.read_over();
     }
 
-    fn take_page(&mut self, plan: &super::lanes::Plan, page: Page, now: Instant) {
+    fn note_read(&self, succeeded: bool, now: Instant) {
+        let mut health = self.parts.health();
+        health.reads_fail = !succeeded;
+        if succeeded {
+            health.read_at = Some(now);
+        }
+    }
+
+    fn take_page(&mut self, plan: &Plan, page: Page, now: Instant) {
         self.store_failures = 0;
-        let taken = self.lanes.take_in(plan, page, &mut self.window, now);
+        let taken = self.lanes.take_in(plan, page, &mut self.window, &self.parts.routing, now);
         for lane in taken.restarted {
             self.drop_queued(lane);
         }
@@ -206,6 +249,7 @@ impl Run {
             }
         };
         self.store_failures = 0;
+        self.parts.health().settled_at = Some(now);
         self.parts.hooks.tell(&Event::Settled { report: &report, took: now - self.settle_began });
         let settled = self.settles.done(now);
         if report.gone > 0 {
@@ -230,7 +274,7 @@ impl Run {
     fn on_stale(&mut self, lane: crate::record::Lane, token: i64) {
         if self.lanes.get(lane).is_some_and(|state| state.token == token) {
             self.lose_lane(lane);
-            self.parts.hooks.tell(&Event::LanesLost { lanes: 1 });
+            self.tell_lanes_lost(1);
             tracing::warn!(lane = lane.0, "a lane went to another relay while records of it were in flight");
             self.keeper.renew();
         }

@@ -68,6 +68,11 @@ impl Settles {
         earlier
     }
 
+    /// How many outcomes are not written yet.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len() + self.batch.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.batch.is_empty()
     }

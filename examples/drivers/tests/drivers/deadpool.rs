@@ -9,7 +9,7 @@ use crate::scenarios::{Driver, End, Op, Said, poll_times, run_op, tests};
 #[derive(Default)]
 struct Deadpool(OnceCell<Pool>);
 
-tests!(deadpool, Deadpool::default(), Kind::Postgres, conflicts: true, a_cancelled_enqueue_can_be_rolled_back);
+tests!(deadpool, Deadpool::default(), Kind::Postgres, a_cancelled_enqueue_can_be_rolled_back);
 
 impl Driver for Deadpool {
     async fn run(&self, database: &Database, ops: &[Op], end: End) -> Vec<Said> {
@@ -40,8 +40,8 @@ async fn apply(database: &Database, tx: &mut Transaction<'_>, ops: &[Op]) -> Vec
             Op::Sql(sql) => {
                 tx.batch_execute(sql).await.map(|()| 0).map_err(|_| posthaste::ErrorKind::Database)
             }
-            Op::Elsewhere(message) => {
-                database.commit_elsewhere(message).await;
+            Op::Elsewhere(what) => {
+                database.elsewhere(what).await;
                 Ok(0)
             }
             Op::Nested(ops, commit) => {

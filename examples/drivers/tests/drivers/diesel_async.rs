@@ -13,8 +13,8 @@ use crate::scenarios::{Driver, End, Op, Said, poll_times, run_op, tests};
 struct Pg;
 struct Mysql;
 
-tests!(postgres, Pg, Kind::Postgres, conflicts: true, a_cancelled_enqueue_can_be_rolled_back);
-tests!(mysql, Mysql, Kind::MySql, conflicts: true, a_cancelled_enqueue_can_be_rolled_back);
+tests!(postgres, Pg, Kind::Postgres, a_cancelled_enqueue_can_be_rolled_back);
+tests!(mysql, Mysql, Kind::MySql, a_cancelled_enqueue_can_be_rolled_back);
 
 macro_rules! driver {
     ($driver:ident, $connection:ty, $apply:ident) => {
@@ -49,8 +49,8 @@ macro_rules! driver {
                         Op::Sql(sql) => {
                             connection.batch_execute(sql).await.map(|()| 0).map_err(|_| ErrorKind::Database)
                         }
-                        Op::Elsewhere(message) => {
-                            database.commit_elsewhere(message).await;
+                        Op::Elsewhere(what) => {
+                            database.elsewhere(what).await;
                             Ok(0)
                         }
                         Op::Nested(ops, commit) => {

@@ -1,8 +1,8 @@
-//! diesel: calls return results. The same runs on MySQL, whose client library is not everywhere.
+//! diesel: calls return results.
 
 use ::diesel::connection::SimpleConnection;
 use ::diesel::result::Error as DieselError;
-use ::diesel::{Connection, PgConnection, QueryResult, SqliteConnection};
+use ::diesel::{Connection, MysqlConnection, PgConnection, QueryResult, SqliteConnection};
 use posthaste::diesel_2::InTransaction;
 use posthaste::{ErrorKind, Message};
 
@@ -10,11 +10,12 @@ use crate::database::Database;
 use crate::scenarios::{Driver, End, Op, Said, run_op, tests};
 
 struct Pg;
+struct Mysql;
 struct Sqlite;
 
-tests!(postgres, Pg, Kind::Postgres, conflicts: true);
-// Diesel does not pass on the result codes of SQLite.
-tests!(sqlite, Sqlite, Kind::Sqlite, conflicts: false);
+tests!(postgres, Pg, Kind::Postgres);
+tests!(mysql, Mysql, Kind::MySql);
+tests!(sqlite, Sqlite, Kind::Sqlite);
 
 macro_rules! driver {
     ($driver:ident, $connection:ty, $apply:ident) => {
@@ -44,8 +45,8 @@ macro_rules! driver {
                     Op::Sql(sql) => {
                         connection.batch_execute(sql).map(|()| 0).map_err(|_| ErrorKind::Database)
                     }
-                    Op::Elsewhere(message) => {
-                        tokio::runtime::Handle::current().block_on(database.commit_elsewhere(message));
+                    Op::Elsewhere(what) => {
+                        tokio::runtime::Handle::current().block_on(database.elsewhere(what));
                         Ok(0)
                     }
                     Op::Nested(ops, commit) => {
@@ -64,6 +65,7 @@ macro_rules! driver {
 }
 
 driver!(Pg, PgConnection, apply_pg);
+driver!(Mysql, MysqlConnection, apply_mysql);
 driver!(Sqlite, SqliteConnection, apply_sqlite);
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,8 +2,8 @@
 
 use ::mysql_async::prelude::Queryable;
 use ::mysql_async::{Pool, Transaction, TxOpts};
-use posthaste::ErrorKind;
 use posthaste::mysql_async_0_37::InTransaction;
+use posthaste::{ErrorKind, Message};
 use tokio::sync::OnceCell;
 
 use crate::database::Database;
@@ -12,7 +12,7 @@ use crate::scenarios::{Driver, End, Op, Said, poll_times, run_op, tests};
 #[derive(Default)]
 struct MysqlAsync(OnceCell<Pool>);
 
-tests!(mysql, MysqlAsync::default(), Kind::MySql, conflicts: true, a_cancelled_enqueue_can_be_rolled_back);
+tests!(mysql, MysqlAsync::default(), Kind::MySql, a_cancelled_enqueue_can_be_rolled_back);
 
 impl Driver for MysqlAsync {
     async fn run(&self, database: &Database, ops: &[Op], end: End) -> Vec<Said> {
@@ -37,8 +37,8 @@ async fn apply(database: &Database, tx: &mut Transaction<'_>, ops: &[Op]) -> Vec
                 tx.query_drop(sql).await.map(|()| 0).map_err(|_| ErrorKind::Database)
             }
             Op::Sql(sql) => tx.query_drop(sql).await.map(|()| 0).map_err(|_| ErrorKind::Database),
-            Op::Elsewhere(message) => {
-                database.commit_elsewhere(message).await;
+            Op::Elsewhere(what) => {
+                database.elsewhere(what).await;
                 Ok(0)
             }
             Op::Nested(ops, commit) => {
@@ -61,11 +61,34 @@ async fn apply(database: &Database, tx: &mut Transaction<'_>, ops: &[Op]) -> Vec
 async fn a_connection_in_a_plain_transaction_can_be_used() {
     let database = Database::new(crate::database::Kind::MySql).await;
     let mut connection = ::mysql_async::Conn::from_url(&database.url).await.unwrap();
-    let message = posthaste::Message::new("a");
+    let message = Message::new("a");
     for (end, expected) in [("ROLLBACK", 0), ("COMMIT", 1)] {
         connection.query_drop("START TRANSACTION").await.unwrap();
         database.outbox.enqueue(InTransaction(&mut connection), &message).await.unwrap();
         connection.query_drop(end).await.unwrap();
         assert_eq!(database.committed().await.0.len(), expected);
     }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_in_no_transaction_is_refused() {
+    let database = Database::new(crate::database::Kind::MySql).await;
+    let mut connection = ::mysql_async::Conn::from_url(&database.url).await.unwrap();
+    for before in
+        ["DO 1", "SELECT 1", "START TRANSACTION; COMMIT", "START TRANSACTION; CREATE TABLE t (a INT)"]
+    {
+        for statement in before.split("; ") {
+            connection.query_drop(statement).await.unwrap();
+        }
+        let error = database.outbox.enqueue(InTransaction(&mut connection), &Message::new("a")).await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput, "{before}");
+    }
+    assert!(database.committed().await.0.is_empty());
+    // Without autocommit, each statement begins one.
+    connection.query_drop("SET autocommit = 0").await.unwrap();
+    database.outbox.enqueue(InTransaction(&mut connection), &Message::new("lost")).await.unwrap();
+    connection.query_drop("ROLLBACK").await.unwrap();
+    database.outbox.enqueue(InTransaction(&mut connection), &Message::new("kept")).await.unwrap();
+    connection.query_drop("COMMIT").await.unwrap();
+    assert_eq!(database.committed().await.0, ["kept"]);
 }

@@ -11,7 +11,7 @@ use crate::scenarios::{Driver, End, Op, Said, run_op, tests};
 
 struct Rusqlite;
 
-tests!(sqlite, Rusqlite, Kind::Sqlite, conflicts: true);
+tests!(sqlite, Rusqlite, Kind::Sqlite);
 
 impl Driver for Rusqlite {
     async fn run(&self, database: &Database, ops: &[Op], end: End) -> Vec<Said> {
@@ -33,8 +33,8 @@ impl Driver for Rusqlite {
             };
             said.push(match op {
                 Op::Nested(ops, commit) => nested(ops, *commit, &mut tx),
-                Op::Elsewhere(message) => {
-                    database.commit_elsewhere(message).await;
+                Op::Elsewhere(what) => {
+                    database.elsewhere(what).await;
                     Ok(0)
                 }
                 Op::EnqueueAll(_) => run_op!(database, op, &mut tx),

@@ -17,9 +17,9 @@ impl<DB: Sql> Default for Sqlx<DB> {
     }
 }
 
-tests!(postgres, Sqlx::<Postgres>::default(), Kind::Postgres, conflicts: true, a_cancelled_enqueue_can_be_rolled_back);
-tests!(mysql, Sqlx::<MySql>::default(), Kind::MySql, conflicts: true, a_cancelled_enqueue_can_be_rolled_back);
-tests!(sqlite, Sqlx::<Sqlite>::default(), Kind::Sqlite, conflicts: true, a_cancelled_enqueue_can_be_rolled_back);
+tests!(postgres, Sqlx::<Postgres>::default(), Kind::Postgres, a_cancelled_enqueue_can_be_rolled_back);
+tests!(mysql, Sqlx::<MySql>::default(), Kind::MySql, a_cancelled_enqueue_can_be_rolled_back);
+tests!(sqlite, Sqlx::<Sqlite>::default(), Kind::Sqlite, a_cancelled_enqueue_can_be_rolled_back);
 
 impl<DB> Driver for Sqlx<DB>
 where
@@ -68,8 +68,8 @@ where
                 let sql = ::sqlx::raw_sql(::sqlx::AssertSqlSafe(sql.clone()));
                 tx.fetch_all(sql).await.map(|_| 0).map_err(|_| ErrorKind::Database)
             }
-            Op::Elsewhere(message) => {
-                database.commit_elsewhere(message).await;
+            Op::Elsewhere(what) => {
+                database.elsewhere(what).await;
                 Ok(0)
             }
             Op::Nested(ops, commit) => {

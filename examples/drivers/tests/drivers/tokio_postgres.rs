@@ -15,9 +15,9 @@ enum Way {
 
 struct TokioPostgres(Way);
 
-tests!(shared, TokioPostgres(Way::Shared), Kind::Postgres, conflicts: true, a_cancelled_enqueue_can_be_rolled_back);
-tests!(exclusive, TokioPostgres(Way::Exclusive), Kind::Postgres, conflicts: true);
-tests!(prepared, TokioPostgres(Way::Prepared), Kind::Postgres, conflicts: true);
+tests!(shared, TokioPostgres(Way::Shared), Kind::Postgres, a_cancelled_enqueue_can_be_rolled_back);
+tests!(exclusive, TokioPostgres(Way::Exclusive), Kind::Postgres);
+tests!(prepared, TokioPostgres(Way::Prepared), Kind::Postgres);
 
 impl Driver for TokioPostgres {
     async fn run(&self, database: &Database, ops: &[Op], end: End) -> Vec<Said> {
@@ -52,8 +52,8 @@ impl TokioPostgres {
                 Op::Sql(sql) => {
                     tx.batch_execute(sql).await.map(|()| 0).map_err(|_| posthaste::ErrorKind::Database)
                 }
-                Op::Elsewhere(message) => {
-                    database.commit_elsewhere(message).await;
+                Op::Elsewhere(what) => {
+                    database.elsewhere(what).await;
                     Ok(0)
                 }
                 Op::Nested(ops, commit) => {

@@ -22,8 +22,8 @@ pub fn sqlite_error(doing: &str, error: DriverError) -> Error {
 /// What an extended result code means.
 pub fn sqlite_code(code: i32) -> (ErrorKind, &'static str) {
     if code == BUSY_SNAPSHOT {
-        let text = "another transaction wrote since this one began to read; \
-                    run it again, and begin it with BEGIN IMMEDIATE";
+        let text = "another transaction wrote since this one began, or is just writing; \
+                    run it again from its start, and begin it with BEGIN IMMEDIATE";
         return (ErrorKind::Conflict, text);
     }
     match code & 0xff {
