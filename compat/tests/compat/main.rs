@@ -5,5 +5,8 @@ mod database;
 #[path = "../../../examples/drivers/tests/drivers/scenarios.rs"]
 mod scenarios;
 
+#[path = "../../../examples/drivers/tests/drivers/rusqlite.rs"]
+mod rusqlite;
 mod sea_orm;
 mod sqlx;
+mod together;

@@ -1,10 +1,15 @@
 //! The command line: global options and the list of commands.
 
+use std::path::PathBuf;
+
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    cleanup, demo, discard, enqueue, list, migrate, partitions, purge, redrive, relay, show, status,
+    bench, cleanup, config, demo, discard, enqueue, list, migrate, partitions, purge, redrive, relay, show,
+    status,
 };
+use crate::config::Sources;
+use crate::failure::Failure;
 
 /// Writes events in the transaction that makes them true, and ships them at least once, in order per key.
 #[derive(Debug, Parser)]
@@ -42,10 +47,37 @@ pub(crate) struct Global {
                   mysql://USER@HOST/DATABASE[?ssl-mode=MODE] (better set in the environment if it holds a password)")]
     pub(crate) database_url: Option<String>,
 
+    /// A file with the database's URL
+    #[arg(long, global = true, value_name = "FILE", env = "POSTHASTE_DATABASE_URL_FILE")]
+    #[arg(help_heading = "Global options")]
+    database_url_file: Option<String>,
+
     /// The outbox table, on servers also SCHEMA.TABLE; the tables beside it are named after it
-    #[arg(long, global = true, value_name = "TABLE", default_value = "outbox")]
+    #[arg(long, global = true, value_name = "TABLE", default_value = "outbox", env = "POSTHASTE_TABLE")]
     #[arg(help_heading = "Global options")]
     pub(crate) table: String,
+
+    /// A file with settings; see `posthaste config check --help`
+    #[arg(long, global = true, value_name = "FILE", env = "POSTHASTE_CONFIG")]
+    #[arg(help_heading = "Global options")]
+    config: Option<PathBuf>,
+}
+
+impl Cli {
+    /// Reads what stands in files of its own.
+    pub(crate) fn resolve(&mut self, sources: &Sources) -> Result<(), Failure> {
+        if let Some(url) = sources.secret("database_url", "database_url_file")? {
+            self.global.database_url = Some(url);
+        }
+        match &mut self.command {
+            Command::Relay(args) => args.settings.resolve(sources),
+            Command::Config(args) => {
+                let config::What::Check(check) = &mut args.command;
+                check.settings.resolve(sources)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What to do.
@@ -59,6 +91,8 @@ pub(crate) enum Command {
     Enqueue(enqueue::Args),
     /// Publish messages until stopped, in order per key
     Relay(relay::Args),
+    /// Check the configuration of a relay
+    Config(config::Args),
     /// Show how many messages are ready, waiting and dead, and which relays run
     Status(status::Args),
     /// List messages, oldest first
@@ -75,6 +109,8 @@ pub(crate) enum Command {
     Cleanup(cleanup::Args),
     /// Make partitions ahead, and drop old ones (PostgreSQL, MySQL)
     Partitions(partitions::Args),
+    /// Measure how fast it is here, against what the database does without it
+    Bench(bench::Args),
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The commands, one file each: its options, its help, and what it does.
 
+pub(crate) mod bench;
 pub(crate) mod cleanup;
+pub(crate) mod config;
 mod dead;
 pub(crate) mod demo;
 pub(crate) mod discard;

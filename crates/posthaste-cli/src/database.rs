@@ -15,9 +15,8 @@ use posthaste::{Admin, Error, ErrorKind, Migration, RelayId, Rules, Store};
 
 pub(crate) use self::extras::{CleanupDone, CleanupWork, Extras, Keep, PartitionsDone, PartitionsWork};
 use self::settings::Kind;
-pub(crate) use self::settings::{Every, ListenArgs, SchemaArgs, Settings};
-use self::url::DatabaseUrl;
-pub(crate) use self::url::{has_password, redact};
+pub(crate) use self::settings::{Every, Layout, ListenArgs, SchemaArgs, Settings};
+pub(crate) use self::url::{DatabaseUrl, has_password, redact};
 use crate::failure::Failure;
 use crate::ndjson::Input;
 
@@ -108,6 +107,12 @@ impl Target {
         self.connect(true)
     }
 
+    /// Whether its URL, its table and its settings make sense, without a look at the database.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.named()?;
+        self.migrations().map(|_| ())
+    }
+
     /// All migrations, without a database.
     pub(crate) fn migrations(&self) -> Result<Vec<Migration>, Failure> {
         match self.url.as_deref().map(DatabaseUrl::parse).transpose()? {
@@ -126,14 +131,17 @@ impl Target {
         }
     }
 
-    fn connect(&self, create: bool) -> Result<Database, Failure> {
-        let Some(url) = self.url.as_deref() else {
-            return Err(Failure::bad_input("no database is named").hint(
+    fn named(&self) -> Result<&str, Failure> {
+        self.url.as_deref().ok_or_else(|| {
+            Failure::bad_input("no database is named").hint(
                 "set POSTHASTE_DATABASE_URL or --database-url, for example to sqlite:outbox.db, \
-                       postgres://user@host/database or mysql://user@host/database",
-            ));
-        };
-        match DatabaseUrl::parse(url)? {
+                 postgres://user@host/database or mysql://user@host/database",
+            )
+        })
+    }
+
+    fn connect(&self, create: bool) -> Result<Database, Failure> {
+        match DatabaseUrl::parse(self.named()?)? {
             DatabaseUrl::Sqlite(path) => {
                 self.settings.refuse(Kind::Sqlite)?;
                 sqlite::open(&path, &self.table, create)

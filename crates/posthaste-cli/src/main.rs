@@ -3,17 +3,23 @@
 //! A command's way: [`cli`] parses it, its file under [`commands`] carries it out on a [`database`], and
 //! [`output`] prints the result. [`failure`] says how it ends when it does not end well.
 
+mod bench;
 mod cli;
 mod commands;
+mod config;
 mod database;
 mod demo;
 mod durations;
 mod failure;
+mod health;
+mod http;
 mod logging;
+mod metrics;
 mod ndjson;
 mod numbers;
 mod output;
 mod progress;
+mod service;
 mod shutdown;
 mod stdout_check;
 mod stdout_publisher;
@@ -25,11 +31,13 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::cli::{Cli, Command};
+use crate::commands::config::What;
+use crate::config::{Sources, Trouble};
 use crate::database::{Settings, Target, has_password, redact};
 use crate::failure::{Failure, note, tell};
 
 fn main() -> ExitCode {
-    let (cli, with_password) = match parse() {
+    let Parsed { cli, sources, with_password } = match parse() {
         Ok(parsed) => parsed,
         Err(code) => return code,
     };
@@ -41,29 +49,33 @@ fn main() -> ExitCode {
     }
     let target =
         Target { url: cli.global.database_url, table: cli.global.table, settings: Settings::default() };
-    match run(&target, cli.command) {
+    match run(&target, cli.command, &sources) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
 }
 
-fn run(target: &Target, command: Command) -> Result<(), Failure> {
+fn run(target: &Target, command: Command, sources: &Sources) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("threads cannot be started: {error}")))?;
-    let result = runtime.block_on(dispatch(target, command));
+    let result = runtime.block_on(dispatch(target, command, sources));
     // A thread that is stuck in a write to a stalled pipe must not hold up the end.
     runtime.shutdown_background();
     result
 }
 
-async fn dispatch(target: &Target, command: Command) -> Result<(), Failure> {
+async fn dispatch(target: &Target, command: Command, sources: &Sources) -> Result<(), Failure> {
     match command {
         Command::Demo(args) => commands::demo::run(args).await,
         Command::Migrate(args) => commands::migrate::run(target, args).await,
         Command::Enqueue(args) => commands::enqueue::run(target, args).await,
         Command::Relay(args) => commands::relay::run(target, args).await,
+        Command::Config(args) => {
+            let What::Check(check) = args.command;
+            commands::config::run(target, &check, sources)
+        }
         Command::Status(args) => commands::status::run(target, args).await,
         Command::List(args) => commands::list::run(target, args).await,
         Command::Show(args) => commands::show::run(target, args).await,
@@ -72,6 +84,7 @@ async fn dispatch(target: &Target, command: Command) -> Result<(), Failure> {
         Command::Purge(args) => commands::purge::run(target, args).await,
         Command::Cleanup(args) => commands::cleanup::run(target, args).await,
         Command::Partitions(args) => commands::partitions::run(target, args).await,
+        Command::Bench(args) => commands::bench::run(target, args).await,
     }
 }
 
@@ -82,14 +95,26 @@ const URLS: [(&str, &str, &str); 3] = [
     ("to", "--to", "POSTHASTE_TO"),
 ];
 
-/// Parses the command line. The second value says which options stand on it with a password.
-fn parse() -> Result<(Cli, Vec<&'static str>), ExitCode> {
-    let parsed = Cli::command().try_get_matches().and_then(|matches| {
-        let cli = Cli::from_arg_matches(&matches)?;
-        let ids = URLS.iter().map(|(id, ..)| *id);
-        Ok((cli, ids.filter(|id| shows_password(&matches, id)).collect()))
-    });
-    parsed.map_err(|error| usage_error(&error))
+/// A command line that was parsed.
+struct Parsed {
+    cli: Cli,
+    sources: Sources,
+    /// Which options stand on it with a password.
+    with_password: Vec<&'static str>,
+}
+
+fn parse() -> Result<Parsed, ExitCode> {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let (matches, sources) = match config::parse(&Cli::command(), &arguments) {
+        Ok(parsed) => parsed,
+        Err(Trouble::Usage(error)) => return Err(usage_error(&error)),
+        Err(Trouble::File(failure)) => return Err(failure.report()),
+    };
+    let mut cli = Cli::from_arg_matches(&matches).map_err(|error| usage_error(&error))?;
+    cli.resolve(&sources).map_err(|failure| failure.report())?;
+    let ids = URLS.iter().map(|(id, ..)| *id);
+    let with_password = ids.filter(|id| shows_password(&matches, id)).collect();
+    Ok(Parsed { cli, sources, with_password })
 }
 
 /// Whether an option stands on the command line and holds a password.

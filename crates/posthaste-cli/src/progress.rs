@@ -28,7 +28,9 @@ impl Progress {
     pub(crate) fn new(total: u64, what: &'static str) -> Self {
         let display = if io::stderr().is_terminal() {
             let bar = ProgressBar::new(total).with_message(what);
-            if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}  {elapsed}") {
+            if let Ok(style) =
+                ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}  {elapsed}, about {eta} left")
+            {
                 bar.set_style(style);
             }
             Display::Bar(bar)

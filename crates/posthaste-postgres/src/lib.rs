@@ -13,6 +13,7 @@ mod inbox;
 mod lease;
 mod options;
 mod partitions;
+mod places;
 #[cfg(test)]
 mod plans;
 mod read;

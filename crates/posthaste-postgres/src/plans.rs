@@ -10,6 +10,7 @@ use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
 use crate::options::PostgresOptions;
+use crate::places::Place;
 use crate::store::PostgresStore;
 
 type Values = Vec<(Box<dyn ToSql + Sync + Send>, Type)>;
@@ -33,7 +34,9 @@ async fn fixture() -> Option<Fixture> {
     };
     tokio::spawn(connection);
     let schema = format!("posthaste_test_{}", Uuid::new_v4().simple());
-    let store = PostgresStore::new(PostgresOptions::new(url).table(format!("{schema}.outbox"))).unwrap();
+    let options = PostgresOptions::new(url).table(format!("{schema}.outbox"));
+    // What is looked at is plans, not how soon a busy machine carries them out.
+    let store = PostgresStore::new(options.statement_timeout(Duration::from_secs(300))).unwrap();
     store.migrate().await.unwrap();
     // What the statistics say is up to the test.
     let quiet = format!("ALTER TABLE {schema}.outbox SET (autovacuum_enabled = off)");
@@ -167,6 +170,19 @@ impl Fixture {
         params
     }
 
+    async fn settle_place_params(&self, relay: Uuid) -> Values {
+        let sql =
+            format!("SELECT id, ctid FROM {0}.outbox WHERE status = 0 ORDER BY id LIMIT 1000", self.schema);
+        let rows = self.client.query(&sql, &[]).await.unwrap();
+        vec![
+            value(relay, Type::UUID),
+            value((0..64).collect::<Vec<i16>>(), Type::INT2_ARRAY),
+            value(vec![1_i64; 64], Type::INT8_ARRAY),
+            value(rows.iter().map(|row| row.get(0)).collect::<Vec<Uuid>>(), Type::UUID_ARRAY),
+            value(rows.iter().map(|row| row.get(1)).collect::<Vec<Place>>(), Type::TID_ARRAY),
+        ]
+    }
+
     async fn check_all(&self, state: &str, relay: Uuid, after: i64) {
         let sql = &self.store.0.sql;
         self.check(state, "fetch", &sql.fetch, &fetch_params(1_024, 256, after), 12_000).await;
@@ -174,6 +190,9 @@ impl Fixture {
         self.check(state, "settle_processed", &sql.settle_processed, &lean, 60_000).await;
         self.check(state, "settle", &sql.settle, &full, 60_000).await;
         self.check(state, "settle_delete", &sql.settle_delete, &full, 60_000).await;
+        let places = self.settle_place_params(relay).await;
+        self.check(state, "mark_places", &sql.mark_places, &places, 60_000).await;
+        self.check(state, "delete_places", &sql.delete_places, &places, 60_000).await;
         let one = vec![
             value(relay, Type::UUID),
             value(1_i16, Type::INT2),

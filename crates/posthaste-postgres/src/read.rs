@@ -1,10 +1,11 @@
 //! Reading records: one statement, one round trip.
 
 use std::collections::{HashMap, HashSet};
+use std::mem::take;
 
 use bytes::Bytes;
 use posthaste::{
-    DueRecords, Error, ErrorKind, Key, Keys, MessageId, Page, Position, Reached, ReadRequest, Record,
+    DueRecords, Error, ErrorKind, Key, Keys, Lane, MessageId, Page, Position, Reached, ReadRequest, Record,
 };
 use tokio::time::Instant;
 use tokio_postgres::Row;
@@ -12,6 +13,7 @@ use tokio_postgres::types::Type;
 
 use crate::connection::{Params, Use};
 use crate::firm::Look;
+use crate::places::Place;
 use crate::store::Inner;
 use crate::value::{attempts, headers_from_json, lane, limit, sequence};
 
@@ -45,6 +47,7 @@ mod column {
     pub(super) const ATTEMPTS: usize = 13;
     pub(super) const CREATED_AT: usize = 14;
     pub(super) const REVISION: usize = 15;
+    pub(super) const PLACE: usize = 16;
 }
 
 impl Inner {
@@ -93,11 +96,12 @@ impl Inner {
         ];
         let rows = self.fetch(&params).await?;
         let filling = Filling::new(request, see, self.firm.position());
-        let (mut page, left_out, saw_all_it_may) = filling.fill(&rows)?;
+        let Filled { mut page, left_out, places, saw_all_it_may } = filling.fill(&rows)?;
         let short = saw_all_it_may && page.records.len() < request.max_rows.div_ceil(2);
         if !short && !left_out.is_empty() {
             self.load_payloads(&mut page, &left_out).await?;
         }
+        self.places.note(places);
         Ok((page, short))
     }
 
@@ -182,6 +186,17 @@ fn most_due(request: &ReadRequest) -> usize {
     (request.max_rows / 2).max(1)
 }
 
+/// A page, and what goes with it.
+struct Filled {
+    page: Page,
+    /// Records whose payload is to be loaded.
+    left_out: Vec<MessageId>,
+    /// Where its rows lie, by position.
+    places: Vec<(i64, Place)>,
+    /// Whether the page ended only because no more rows were looked at.
+    saw_all_it_may: bool,
+}
+
 /// A page that is being filled, row by row in the order of the scans and positions.
 struct Filling<'a> {
     request: &'a ReadRequest,
@@ -193,6 +208,7 @@ struct Filling<'a> {
     per_key: HashMap<Key, usize>,
     /// Records whose payload is to be loaded.
     left_out: Vec<MessageId>,
+    places: Vec<(i64, Place)>,
     /// Where the last row stood: its scan, and its position.
     at: (usize, Option<i64>),
     /// How many rows of that scan there were.
@@ -212,13 +228,13 @@ impl<'a> Filling<'a> {
             bytes: 0,
             per_key: HashMap::new(),
             left_out: Vec::new(),
+            places: Vec::new(),
             at: (0, None),
             of_scan: 0,
         }
     }
 
-    /// Returns also which payloads are to be loaded, and whether the page ended only because no more rows were looked at.
-    fn fill(mut self, rows: &[Row]) -> Result<(Page, Vec<MessageId>, bool), Error> {
+    fn fill(mut self, rows: &[Row]) -> Result<Filled, Error> {
         let (mut seen, mut is_full) = (0, false);
         for row in rows {
             match row.get(column::KIND) {
@@ -243,8 +259,8 @@ impl<'a> Filling<'a> {
             // This scan is not known to be through, and those behind were not begun.
             self.reached.iter_mut().skip(self.at.0).for_each(|reached| reached.end = false);
         }
-        let (page, left_out) = self.page();
-        Ok((page, left_out, saw_all_it_may && !is_full))
+        let (left_out, places) = (take(&mut self.left_out), take(&mut self.places));
+        Ok(Filled { page: self.page(), left_out, places, saw_all_it_may: saw_all_it_may && !is_full })
     }
 
     /// Which scan a row belongs to.
@@ -267,7 +283,7 @@ impl<'a> Filling<'a> {
     /// Keeps room for a record that is due, as long as there is some.
     fn hold(&mut self, row: &Row) {
         if self.due.len() < most_due(self.request) && self.has_room_for(row) {
-            let record = to_record(row, true);
+            let record = to_record(row, lane(row.get(column::LANE)), true);
             self.note(row, &record);
             self.due.push(record);
         }
@@ -300,7 +316,7 @@ impl<'a> Filling<'a> {
         if !self.has_room_for(row) {
             return false;
         }
-        let record = to_record(row, false);
+        let record = to_record(row, self.request.scans[self.at.0].lane, false);
         if let Some(key) = record.key() {
             let of_key = self.per_key.entry(key.clone()).or_default();
             if *of_key >= self.request.max_per_key {
@@ -322,9 +338,11 @@ impl<'a> Filling<'a> {
         if record.payload.is_none() && row.get::<_, Option<i32>>(column::SIZE).is_some() {
             self.left_out.push(record.id);
         }
+        let place = row.get::<_, Option<Place>>(column::PLACE);
+        self.places.extend(place.map(|place| (sequence(record.position), place)));
     }
 
-    fn page(mut self) -> (Page, Vec<MessageId>) {
+    fn page(mut self) -> Page {
         // A due record is the last of its key that can be read: those before it must not be left out in its favour.
         let (per_key, most) = (&self.per_key, self.request.max_per_key);
         self.due.retain(|record| {
@@ -333,7 +351,7 @@ impl<'a> Filling<'a> {
         });
         self.records.append(&mut self.due);
         self.records.sort_unstable_by_key(|record| (record.lane, record.position));
-        (Page { records: self.records, reached: self.reached }, self.left_out)
+        Page { records: self.records, reached: self.reached }
     }
 }
 
@@ -341,26 +359,29 @@ fn out_of_order() -> Error {
     Error::new(ErrorKind::Database, "reading: the database answered out of order")
 }
 
+/// The size of the payload, also of one that was left out.
 fn size_of(row: &Row) -> usize {
-    usize::try_from(row.get::<_, Option<i32>>(column::SIZE).unwrap_or_default()).unwrap_or_default()
+    let left_out = row.get::<_, Option<i32>>(column::SIZE).and_then(|size| usize::try_from(size).ok());
+    left_out.unwrap_or_else(|| row.get::<_, Option<&[u8]>>(column::PAYLOAD).map_or(0, <[u8]>::len))
 }
 
 fn payload_of(row: &Row, column: usize) -> Option<Bytes> {
     row.get::<_, Option<&[u8]>>(column).map(Bytes::copy_from_slice)
 }
 
-fn to_record(row: &Row, held_back: bool) -> Record {
+/// A record of a lane. Columns that are not sent have their usual values.
+fn to_record(row: &Row, lane: Lane, held_back: bool) -> Record {
     Record {
         id: MessageId::from_stored(row.get(column::ID)),
-        lane: lane(row.get(column::LANE)),
+        lane,
         position: Position::from_sequence(row.get(column::SEQ)),
         event_type: row.get(column::EVENT_TYPE),
         aggregate: Key::new(row.get(column::AGGREGATE_TYPE), row.get(column::AGGREGATE_ID)),
         payload: payload_of(row, column::PAYLOAD),
         content_type: row.get(column::CONTENT_TYPE),
-        headers: headers_from_json(row.get(column::HEADERS)),
+        headers: row.get::<_, Option<_>>(column::HEADERS).map(headers_from_json).unwrap_or_default(),
         idempotency_key: row.get(column::IDEMPOTENCY_KEY),
-        attempts: attempts(row.get(column::ATTEMPTS)),
+        attempts: attempts(row.get::<_, Option<_>>(column::ATTEMPTS).unwrap_or_default()),
         enqueued_at: row.get(column::CREATED_AT),
         held_back,
     }

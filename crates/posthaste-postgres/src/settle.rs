@@ -1,10 +1,11 @@
-//! Writing down what became of records: one statement, one round trip.
+//! Writing down what became of records: one statement, one round trip; another one for records that do not lie
+//! where they were read.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use posthaste::{BeginAttempt, Error, Outcome, RecordRef, SettleReport, SettleRequest, Settlement};
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::connection::{Use, no_row};
@@ -21,7 +22,41 @@ impl Inner {
             return Ok(SettleReport::default());
         }
         let batch = Batch::new(&request.settlements);
-        let mut params: Vec<(&(dyn tokio_postgres::types::ToSql + Sync), Type)> = vec![
+        let done = match self.settle_places(request, &batch).await? {
+            Found::All => return Ok(SettleReport { applied: batch.ids.len(), ..SettleReport::default() }),
+            Found::None => return self.settle_rows(request, &batch).await,
+            Found::Only(done) => done,
+        };
+        let is_left = |settlement: &&Settlement| !done.contains(settlement.record.id.as_uuid());
+        let rest = Batch::new(request.settlements.iter().filter(is_left));
+        let report = self.settle_rows(request, &rest).await?;
+        Ok(SettleReport { applied: report.applied + done.len(), ..report })
+    }
+
+    /// Settles records by the places where they were read, if that is known and all were processed.
+    async fn settle_places(&self, request: &SettleRequest, batch: &Batch<'_>) -> Result<Found, Error> {
+        let places = self.places.take(&batch.positions);
+        let Some(places) = places.filter(|_| batch.all_were_processed()) else { return Ok(Found::None) };
+        let params: [(&(dyn ToSql + Sync), Type); 5] = [
+            (&request.relay.0, Type::UUID),
+            (&batch.fence_lanes, Type::INT2_ARRAY),
+            (&batch.fence_tokens, Type::INT8_ARRAY),
+            (&batch.ids, Type::UUID_ARRAY),
+            (&places, Type::TID_ARRAY),
+        ];
+        let sql = if request.delete_processed { &self.sql.delete_places } else { &self.sql.mark_places };
+        let rows = self.run(Use::Settle, DOING, sql, &params).await?;
+        let row = rows.first().ok_or_else(|| self.error(DOING, no_row(DOING)))?;
+        if count(row.get("applied")) == batch.ids.len() {
+            return Ok(Found::All);
+        }
+        let done: Vec<Uuid> = row.get::<_, Option<_>>("done").unwrap_or_default();
+        Ok(if done.is_empty() { Found::None } else { Found::Only(done.into_iter().collect()) })
+    }
+
+    /// Settles records by their ids.
+    async fn settle_rows(&self, request: &SettleRequest, batch: &Batch<'_>) -> Result<SettleReport, Error> {
+        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
             (&request.relay.0, Type::UUID),
             (&batch.fence_lanes, Type::INT2_ARRAY),
             (&batch.fence_tokens, Type::INT8_ARRAY),
@@ -30,7 +65,7 @@ impl Inner {
             (&batch.lanes, Type::INT2_ARRAY),
             (&batch.tokens, Type::INT8_ARRAY),
         ];
-        let all_were_processed = batch.outcomes.iter().all(|outcome| *outcome == PROCESSED);
+        let all_were_processed = batch.all_were_processed();
         let sql = match (request.delete_processed, all_were_processed) {
             (true, _) => &self.sql.settle_delete,
             (false, true) => &self.sql.settle_processed,
@@ -54,7 +89,7 @@ impl Inner {
         let RecordRef { id, position, lane, token } = attempt.record;
         let (lane, position) = (stored_lane(lane), sequence(position));
         let attempts = stored_attempts(attempt.attempts);
-        let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 6] = [
+        let params: [(&(dyn ToSql + Sync), Type); 6] = [
             (&attempt.relay.0, Type::UUID),
             (&lane, Type::INT2),
             (&token, Type::INT8),
@@ -69,6 +104,14 @@ impl Inner {
 
 fn stored_lane(lane: posthaste::Lane) -> i16 {
     i16::try_from(lane.0).unwrap_or(i16::MAX)
+}
+
+/// Which records of a batch were found where they were read, and so are settled.
+enum Found {
+    All,
+    /// Those with these ids.
+    Only(HashSet<Uuid>),
+    None,
 }
 
 const PROCESSED: i16 = 1;
@@ -89,8 +132,8 @@ struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    fn new(settlements: &'a [Settlement]) -> Self {
-        let mut sorted: Vec<_> = settlements.iter().collect();
+    fn new(settlements: impl IntoIterator<Item = &'a Settlement>) -> Self {
+        let mut sorted: Vec<_> = settlements.into_iter().collect();
         sorted.sort_unstable_by_key(|settlement| settlement.record.id);
         let mut batch = Self::default();
         let mut fence = BTreeSet::new();
@@ -105,6 +148,10 @@ impl<'a> Batch<'a> {
         }
         (batch.fence_lanes, batch.fence_tokens) = fence.into_iter().unzip();
         batch
+    }
+
+    fn all_were_processed(&self) -> bool {
+        self.outcomes.iter().all(|outcome| *outcome == PROCESSED)
     }
 
     fn push_outcome(&mut self, outcome: &'a Outcome) {

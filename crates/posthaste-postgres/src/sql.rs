@@ -27,7 +27,7 @@ macro_rules! statements {
 statements! {
     version, migrations,
     lease_renew, lease_held, lease_give_back, lease_free, lease_take, lease_lanes, leave_lanes, leave_relay,
-    fetch, payloads, given_out, holders, begin_attempt, settle, settle_processed, settle_delete,
+    fetch, payloads, given_out, holders, begin_attempt, settle, settle_processed, settle_delete, mark_places, delete_places,
     lock_wake, set_idle, set_wake,
     upkeep_lease, purge_processed, purge_keys, purge_relays, purge_inbox,
     list_by_id, list_dead, list_pending, show, dead, redrive, discard, stats, relays,

@@ -16,6 +16,7 @@ use crate::connection::{Begin, Connections, Params, Session, Use, session_settin
 use crate::error::Failure;
 use crate::firm::Firm;
 use crate::options::PostgresOptions;
+use crate::places::Places;
 use crate::sql::Sql;
 use crate::target::Target;
 use crate::upkeep::Purger;
@@ -40,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) bell: Bell,
     pub(crate) purger: Purger,
     pub(crate) firm: Firm,
+    pub(crate) places: Places,
     outbox: Outbox,
     inbox: Inbox,
 }
@@ -79,6 +81,7 @@ impl PostgresStore {
             bell,
             purger: Purger::default(),
             firm: Firm::default(),
+            places: Places::default(),
             outbox,
             inbox: Inbox::new(&table.to_string())?,
             table,

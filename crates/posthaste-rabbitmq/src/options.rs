@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use posthaste::Error;
 
+use crate::settings::Settings;
 use crate::topology::Topology;
 
 /// How a [`RabbitPublisher`](crate::RabbitPublisher) connects and publishes.
@@ -94,6 +95,15 @@ impl RabbitOptions {
     /// ```
     pub fn from_url(url: &str) -> Result<Self, Error> {
         crate::target::options(url)
+    }
+
+    /// Checks the options as [`RabbitPublisher::start`](crate::RabbitPublisher::start) does, and connects to nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](posthaste::ErrorKind::InvalidInput) if an option makes no sense, or a file with
+    /// certificates cannot be read. The error never quotes the URL.
+    pub fn check(&self) -> Result<(), Error> {
+        Settings::check(self.clone()).map(|_| ())
     }
 
     /// Sets the exchange.

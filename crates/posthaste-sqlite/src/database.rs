@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use posthaste::{Error, ErrorKind};
-use rusqlite::{CachedStatement, Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior, ffi};
+use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior, ffi};
 
 use crate::options::{SqliteOptions, Synchronous};
 use crate::sql::Sql;
@@ -13,6 +13,7 @@ use crate::watch::{Watch, pause, real_now};
 use crate::{error, schema, time};
 
 /// More than this crate has statements, so that none is prepared twice.
+#[cfg(feature = "cache")]
 const STATEMENTS: usize = 64;
 /// The page cache, in KiB.
 const CACHE_KIB: u32 = 16 * 1024;
@@ -139,7 +140,7 @@ impl Database {
 
     /// SQLite itself would complain only where something is really written.
     fn refuse_if_read_only(&self, doing: &str) -> Result<(), Error> {
-        match self.connection.is_readonly("main") {
+        match self.connection.is_readonly(rusqlite::MAIN_DB) {
             Ok(true) => {
                 let path = self.settings.path.display();
                 let text = format!("{doing}: the database file {path} cannot be written to");
@@ -250,6 +251,19 @@ fn checkpoint(connection: &Connection) -> rusqlite::Result<Checkpoint> {
     })
 }
 
+#[cfg(feature = "cache")]
+pub(crate) type Statement<'a> = rusqlite::CachedStatement<'a>;
+#[cfg(not(feature = "cache"))]
+pub(crate) type Statement<'a> = rusqlite::Statement<'a>;
+
+/// Prepares a statement, or takes one that was kept.
+pub(crate) fn prepare<'a>(connection: &'a Connection, sql: &str) -> rusqlite::Result<Statement<'a>> {
+    #[cfg(feature = "cache")]
+    return connection.prepare_cached(sql);
+    #[cfg(not(feature = "cache"))]
+    connection.prepare(sql)
+}
+
 /// A transaction, and what a step of the work needs in it.
 pub(crate) struct Step<'a> {
     transaction: &'a Transaction<'a>,
@@ -259,8 +273,8 @@ pub(crate) struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    pub(crate) fn prepare(&self, sql: &str) -> rusqlite::Result<CachedStatement<'a>> {
-        self.transaction.prepare_cached(sql)
+    pub(crate) fn prepare(&self, sql: &str) -> rusqlite::Result<Statement<'a>> {
+        prepare(self.transaction, sql)
     }
 
     /// Runs a statement, and says how many rows it changed.
@@ -297,6 +311,7 @@ fn connect(
     watch: &Watch,
 ) -> rusqlite::Result<Connection> {
     let mut connection = Connection::open_with_flags(path, flags)?;
+    #[cfg(feature = "cache")]
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     watch.install(&mut connection)?;
     let synchronous = match options.synchronous {

@@ -1,10 +1,10 @@
 //! Showing messages to operators.
 
 use posthaste::{Error, Glob, ListFilter, MessageDetails, MessageId, MessageInfo, State};
+use rusqlite::Row;
 use rusqlite::types::ValueRef;
-use rusqlite::{CachedStatement, Row};
 
-use crate::database::{Database, Step};
+use crate::database::{Database, Statement, Step};
 use crate::lease::LANE;
 use crate::read::{attempts, bytes, message_id, optional_text, text};
 use crate::{headers, time};
@@ -63,8 +63,8 @@ pub(crate) fn show(database: &mut Database, id: MessageId) -> Result<Option<Mess
 /// Looks at rows one by one.
 struct Viewer<'s> {
     now: i64,
-    info: CachedStatement<'s>,
-    earlier: CachedStatement<'s>,
+    info: Statement<'s>,
+    earlier: Statement<'s>,
 }
 
 impl<'s> Viewer<'s> {

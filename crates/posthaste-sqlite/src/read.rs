@@ -7,10 +7,10 @@ use posthaste::{
     DueRecords, Error, Key, Keys, MessageId, Page, Position, Reached, ReadRequest, Record, Scan,
 };
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Row, params};
+use rusqlite::{Row, params};
 use uuid::Uuid;
 
-use crate::database::{Database, DuePlace, Step};
+use crate::database::{Database, DuePlace, Statement, Step};
 use crate::lease::LANE;
 use crate::{headers, time};
 
@@ -36,7 +36,7 @@ pub(crate) fn read(database: &mut Database, request: &ReadRequest) -> Result<Pag
 /// Tells whether a row waits behind an earlier one of its key.
 pub(crate) struct Blocks<'s> {
     /// `None`: nothing holds anything up.
-    earlier: Option<CachedStatement<'s>>,
+    earlier: Option<Statement<'s>>,
 }
 
 impl<'s> Blocks<'s> {
@@ -69,7 +69,7 @@ struct Reader<'s, 'r> {
     request: &'r ReadRequest,
     keys: Choice<'r>,
     blocks: Blocks<'s>,
-    row: CachedStatement<'s>,
+    row: Statement<'s>,
     revision: i64,
     records: Vec<Record>,
     /// What the page takes up, with the due records it will end with.

@@ -3,7 +3,7 @@
 use posthaste::{Error, ErrorKind, Migration};
 use rusqlite::Connection;
 
-use crate::database::Database;
+use crate::database::{Database, prepare};
 use crate::error;
 use crate::sql::Sql;
 use posthaste::dialect::SqliteTable as TableName;
@@ -100,8 +100,7 @@ fn version(connection: &Connection, sql: &Sql) -> Result<Option<i64>, Error> {
 }
 
 fn ask_version(connection: &Connection, sql: &Sql) -> Result<i64, Error> {
-    let asked = connection
-        .prepare_cached(&sql.version)
+    let asked = prepare(connection, &sql.version)
         .and_then(|mut statement| statement.query_row([], |row| row.get::<_, Option<i64>>(0)));
     match asked.map_err(|source| error::map("looking at the schema", source))? {
         Some(version) if version > VERSION => Err(Error::new(
@@ -128,7 +127,7 @@ fn refuse_taken_names(connection: &Connection, sql: &Sql) -> Result<(), Error> {
 
 /// The table or index of a name, if there is one.
 fn find(connection: &Connection, sql: &Sql, name: &str) -> Result<Option<String>, Error> {
-    let found = connection.prepare_cached(&sql.tables).and_then(|mut statement| {
+    let found = prepare(connection, &sql.tables).and_then(|mut statement| {
         let mut rows = statement.query([name])?;
         rows.next()?.map(|row| row.get(0)).transpose()
     });

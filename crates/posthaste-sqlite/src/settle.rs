@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use posthaste::{
     BeginAttempt, Error, Lane, Outcome, RecordRef, RelayId, SettleReport, SettleRequest, Settlement,
 };
-use rusqlite::{CachedStatement, params};
+use rusqlite::params;
 use uuid::fmt::Hyphenated;
 
-use crate::database::{Database, Step};
+use crate::database::{Database, Statement, Step};
 use crate::lease;
 
 const MAX_ERROR_CHARS: usize = 1024;
@@ -76,7 +76,7 @@ struct Settler<'s> {
     step: &'s Step<'s>,
     fence: Fence,
     /// For most records: processed, and never held back.
-    processed: CachedStatement<'s>,
+    processed: Statement<'s>,
     deletes: bool,
 }
 

@@ -112,6 +112,23 @@ struct Limits {
     wait: AtomicU64,
 }
 
+/// The answer of a method that cannot fail in some versions of rusqlite.
+trait Done {
+    fn done(self) -> rusqlite::Result<()>;
+}
+
+impl Done for () {
+    fn done(self) -> rusqlite::Result<()> {
+        Ok(self)
+    }
+}
+
+impl Done for rusqlite::Result<()> {
+    fn done(self) -> rusqlite::Result<()> {
+        self
+    }
+}
+
 impl Watch {
     pub(crate) fn new(time_limit: Duration, busy_timeout: Duration) -> Self {
         let base = real_now();
@@ -122,7 +139,7 @@ impl Watch {
     /// Has a connection keep the limits. It has to be used on this thread alone.
     pub(crate) fn install(&self, connection: &mut Connection) -> rusqlite::Result<()> {
         let watch = self.clone();
-        connection.progress_handler(STEPS, Some(move || watch.is_over()))?;
+        connection.progress_handler(STEPS, Some(move || watch.is_over())).done()?;
         WATCH.set(Some(self.clone()));
         connection.busy_handler(Some(wait_as_watched))
     }

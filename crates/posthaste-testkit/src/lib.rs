@@ -7,12 +7,17 @@
 //! - [`ScriptedPublisher`], [`RecordingPublisher`], [`Gate`]: publishers that do what a test says and keep a record of
 //!   it. They signal; nothing has to sleep.
 //! - [`InvariantChecker`]: whether what was published is what was promised.
-//! - [`FaultProxy`]: a TCP proxy that does to connections what networks do.
+//! - [`FaultProxy`]: a TCP proxy that does to connections what networks do; [`network_matrix!`]: every operation of a store
+//!   behind it.
+//! - [`damaged`]: input that is nearly right, for tests of what is parsed.
 //! - [`simulation`]: many relays on one store, under faults, on virtual time.
 
 mod clock;
+mod damage;
 pub mod doubles;
 mod invariants;
+#[cfg(unix)]
+pub mod network;
 #[cfg(unix)]
 mod proxy;
 pub mod publisher;
@@ -21,6 +26,7 @@ pub mod simulation;
 pub mod store;
 
 pub use clock::VirtualClock;
+pub use damage::{damaged, damaged_text};
 pub use doubles::{Call, End, Gate, PublishLog, RecordingPublisher, ScriptedPublisher, Step};
 pub use invariants::{Disorder, InvariantChecker, Violations};
 #[cfg(unix)]

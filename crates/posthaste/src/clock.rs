@@ -20,7 +20,8 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> SystemTime {
         #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
-        SystemTime::now()
+        let now = SystemTime::now();
+        crate::failpoint::skewed(now)
     }
 }
 

@@ -29,7 +29,7 @@ pub use drivers::diesel_2;
 pub use drivers::diesel_async_0_9;
 #[cfg(feature = "mysql_async-0_37")]
 pub use drivers::mysql_async_0_37;
-#[cfg(feature = "rusqlite")]
+#[cfg(feature = "rusqlite-0_32")]
 pub use drivers::rusqlite;
 #[cfg(any(feature = "sqlx-0_8", feature = "sea-orm-1"))]
 pub use drivers::sqlx_0_8;
@@ -45,8 +45,8 @@ pub use outbox::{Inbox, Outbox, OutboxTransaction, Pending};
 pub use publisher::{FailureClass, PublishError, PublishFn, Publisher, publish_fn};
 pub use record::{Key, Lane, Position, Record};
 pub use relay::{
-    DeadPolicy, DestinationSnapshot, DestinationState, Event, Observer, Relay, RelayBuilder, RelayHandle,
-    Retain, Snapshot, Summary, failpoint,
+    DeadPolicy, Destination, DestinationSnapshot, DestinationState, Event, Observer, Relay, RelayBuilder,
+    RelayHandle, Retain, Route, Snapshot, Summary, failpoint,
 };
 pub use retry::{Backoff, RetryPolicy};
 pub use store::{

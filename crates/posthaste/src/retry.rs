@@ -141,6 +141,15 @@ impl RetryPolicies {
             .unwrap_or(&self.default)
     }
 
+    /// The policies of a destination that has some of its own.
+    pub(crate) fn with(&self, default: Option<RetryPolicy>, by_event_type: Vec<(Glob, RetryPolicy)>) -> Self {
+        let mut policies = Self { default: default.unwrap_or(self.default), by_event_type };
+        if default.is_none() {
+            policies.by_event_type.extend_from_slice(&self.by_event_type);
+        }
+        policies
+    }
+
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.by_event_type
             .iter()

@@ -8,9 +8,8 @@ use mysql_async::{IsolationLevel, Transaction, TxOpts};
 use posthaste::{Admin, Error, ErrorKind, Message, Migration, Outbox, Rules, Store};
 use posthaste_mysql::{Cleanup, MySqlOptions, MySqlStore, Partition, PartitionPlan, Payload};
 
-use super::settings::Layout;
 use super::{
-    CleanupDone, CleanupWork, Database, Every, Extras, Inputs, Keep, PartitionsDone, PartitionsWork,
+    CleanupDone, CleanupWork, Database, Every, Extras, Inputs, Keep, Layout, PartitionsDone, PartitionsWork,
     Producer, Settings,
 };
 use crate::failure::Failure;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use posthaste::Migration;
+use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::numbers::lanes;
@@ -51,13 +52,18 @@ pub(crate) struct ListenArgs {
     #[arg(long, value_name = "URL", env = "POSTHASTE_LISTEN_URL", hide_env_values = true)]
     pub(crate) listen_url: Option<String>,
 
+    /// A file with what --listen-url would say
+    #[arg(long, value_name = "FILE", env = "POSTHASTE_LISTEN_URL_FILE")]
+    listen_url_file: Option<String>,
+
     /// Do not listen for producers, only look every --idle-poll; goes before --listen-url
-    #[arg(long)]
+    #[arg(long, env = "POSTHASTE_NO_LISTEN")]
     pub(crate) no_listen: bool,
 }
 
 /// The length of a partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Every {
     /// A day, in UTC
     Day,
@@ -66,7 +72,8 @@ pub(crate) enum Every {
 }
 
 /// How payloads are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Layout {
     /// A column of type JSON
     Json,

@@ -59,7 +59,12 @@ impl OwnDatabase {
 
     /// Runs a statement in which `{}` stands for the database's name, and gives the first value of its last row.
     pub(crate) fn sql(&self, sql: &str) -> String {
-        execute(self.kind, &sql.replace("{}", &self.name)).unwrap()
+        self.try_sql(sql).unwrap()
+    }
+
+    /// As `sql`, for a statement that may fail.
+    pub(crate) fn try_sql(&self, sql: &str) -> Result<String, Error> {
+        execute(self.kind, &sql.replace("{}", &self.name))
     }
 }
 

@@ -205,9 +205,15 @@ impl Bed {
 pub(crate) fn bare_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
     command.args(arguments);
-    for name in ["POSTHASTE_DATABASE_URL", "POSTHASTE_LISTEN_URL", "RUST_LOG", "NO_COLOR", "RUST_BACKTRACE"] {
+    for name in ["RUST_LOG", "NO_COLOR", "RUST_BACKTRACE"] {
         command.env_remove(name);
     }
+    // Any setting may be in the environment.
+    std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("POSTHASTE_")).for_each(
+        |(name, _)| {
+            command.env_remove(name);
+        },
+    );
     command
 }
 
@@ -259,7 +265,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn of(mut child: Child) -> Self {
+    /// A process whose stderr is a pipe.
+    pub(crate) fn of(mut child: Child) -> Self {
         let stdout = child.stdout.take().map(BufReader::new);
         let stderr = BufReader::new(child.stderr.take().unwrap());
         Self { _watchdog: Watchdog::over(&child), child, stdout, stderr }
@@ -273,15 +280,15 @@ impl Running {
         line
     }
 
-    /// Waits for a line on stderr that contains a text.
-    pub(crate) fn wait_for_log(&mut self, text: &str) {
+    /// Waits for a line on stderr that contains a text, and gives it.
+    pub(crate) fn wait_for_log(&mut self, text: &str) -> String {
         let mut seen = String::new();
         loop {
             let before = seen.len();
             let read = self.stderr.read_line(&mut seen).unwrap();
             assert_ne!(read, 0, "stderr ended without {text:?}: {seen}");
             if seen[before..].contains(text) {
-                return;
+                return seen[before..].to_owned();
             }
         }
     }
@@ -294,6 +301,10 @@ impl Running {
 
     pub(crate) fn close_stdout(&mut self) {
         self.stdout = None;
+    }
+
+    pub(crate) fn close_stdin(&mut self) {
+        self.child.stdin = None;
     }
 
     /// Sends a signal by its name: `TERM`, `INT`, `KILL`.

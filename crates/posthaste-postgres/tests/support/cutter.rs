@@ -4,6 +4,7 @@
 //! `POSTHASTE_TEST_CUT_EVERY_MESSAGE` it is every single one, which takes three times as long.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -22,6 +23,8 @@ struct State {
     /// Counts the cuts.
     cuts: watch::Sender<u64>,
     every_message: bool,
+    /// How many statements clients have asked for.
+    statements: AtomicU64,
 }
 
 impl Cutter {
@@ -32,6 +35,7 @@ impl Cutter {
             left: Mutex::new(None),
             cuts: watch::Sender::new(0),
             every_message: counts_every_message(),
+            statements: AtomicU64::new(0),
         });
         let shared = state.clone();
         tokio::spawn(async move {
@@ -49,6 +53,11 @@ impl Cutter {
     /// Cuts when so many more messages have passed, once.
     pub fn cut_after(&self, messages: u64) {
         *self.state.left.lock().unwrap() = Some(messages);
+    }
+
+    /// How many statements have passed.
+    pub fn statements(&self) -> u64 {
+        self.state.statements.load(Ordering::Relaxed)
     }
 
     /// Cuts no more. Says whether it had cut since it was told to.
@@ -97,6 +106,9 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_client: bool, 
     let mut has_type = !is_client;
     while let Some(message) = message(&mut from, has_type).await {
         has_type = true;
+        if is_client && matches!(message[0], b'Q' | b'E') {
+            state.statements.fetch_add(1, Ordering::Relaxed);
+        }
         let counts = state.every_message || is_counted(&message, is_client);
         if (counts && !state.passes()) || to.write_all(&message).await.is_err() {
             return;

@@ -26,6 +26,7 @@ struct Seen {
     failures: HashMap<MessageId, u32>,
     rejected: HashSet<MessageId>,
     too_many_attempts: Vec<MessageId>,
+    misrouted: Vec<MessageId>,
 }
 
 impl Ledger {
@@ -51,6 +52,10 @@ impl Ledger {
         *self.seen().failures.entry(record.id).or_default() += 1;
     }
 
+    pub(super) fn misrouted(&self, record: &Record) {
+        self.seen().misrouted.push(record.id);
+    }
+
     pub(super) fn rejected(&self, record: &Record) {
         self.seen().rejected.insert(record.id);
     }
@@ -67,6 +72,9 @@ pub(super) fn check(plan: Plan, store: &MemoryStore, ledger: &Ledger) -> Result<
         store.messages().into_iter().map(|message| (message.info.id, message)).collect();
     if let Some(id) = seen.too_many_attempts.first() {
         return Err(format!("{id} was tried more often than allowed"));
+    }
+    if let Some(id) = seen.misrouted.first() {
+        return Err(format!("{id} came to a destination that is not its own"));
     }
     for id in &seen.rolled_back {
         if seen.published.iter().any(|(published, _)| published == id) {

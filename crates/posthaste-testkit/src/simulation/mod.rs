@@ -1,7 +1,8 @@
 //! A seeded simulation of several relays on one outbox in memory, under faults, on virtual time.
 //!
-//! Everything is decided by the seed: what producers enqueue, commit and roll back, what every call to the store
-//! and every publish does, when relays join, leave and die. Time is tokio's paused clock, so minutes pass in
+//! Everything is decided by the seed: what producers enqueue, commit and roll back, to how many destinations it goes, which
+//! of them each relay knows and serves, what every call to the store and every publish does, when relays join, leave and
+//! die. Time is tokio's paused clock, so minutes pass in
 //! milliseconds. At the end all faults heal, the rest is drained, and the promises are checked.
 
 mod check;
@@ -43,6 +44,7 @@ pub(crate) struct Plan {
     pub(crate) lease: Duration,
     pub(crate) in_flight: usize,
     pub(crate) window: usize,
+    pub(crate) destinations: usize,
 }
 
 impl Plan {
@@ -56,7 +58,13 @@ impl Plan {
             lease: Duration::from_millis(random.u64(600..3_000)),
             in_flight: random.usize(1..12),
             window: random.usize(4..80),
+            destinations: random.usize(1..4),
         }
+    }
+
+    /// The event type of messages for a destination.
+    pub(crate) fn event_type(destination: usize) -> String {
+        format!("simulated.{destination}")
     }
 
     pub(crate) fn retry() -> RetryPolicy {

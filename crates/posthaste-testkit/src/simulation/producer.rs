@@ -19,7 +19,7 @@ pub(super) async fn produce(plan: Plan, store: &MemoryStore, ledger: &Arc<Ledger
     let producers: Vec<_> = (0..PRODUCERS)
         .map(|number| {
             let random = fastrand::Rng::with_seed(plan.seed.wrapping_mul(31).wrapping_add(number));
-            tokio::spawn(produce_some(random, store.clone(), ledger.clone(), keys.clone()))
+            tokio::spawn(produce_some(plan.destinations, random, store.clone(), ledger.clone(), keys.clone()))
         })
         .collect();
     for producer in producers {
@@ -28,6 +28,7 @@ pub(super) async fn produce(plan: Plan, store: &MemoryStore, ledger: &Arc<Ledger
 }
 
 async fn produce_some(
+    destinations: usize,
     mut random: fastrand::Rng,
     store: MemoryStore,
     ledger: Arc<Ledger>,
@@ -44,7 +45,8 @@ async fn produce_some(
         let mut transaction = store.begin();
         let mut enqueued = Vec::new();
         for _ in 0..random.u32(1..8) {
-            let mut message = Message::new("simulated.event").text("payload");
+            let destination = random.usize(0..destinations);
+            let mut message = Message::new(Plan::event_type(destination)).text("payload");
             if key < KEYS {
                 message = message.aggregate("key", key);
             }

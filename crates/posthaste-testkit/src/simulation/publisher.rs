@@ -6,29 +6,53 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste::{PublishError, Publisher, Record};
+use tokio::time::Instant;
 
 use super::check::Ledger;
 use super::{Plan, Weather};
 
 pub(super) struct FaultyPublisher {
     plan: Plan,
+    /// The number of the destination; `None`: it takes everything.
+    number: Option<usize>,
+    away_until: Mutex<Option<Instant>>,
     random: Mutex<fastrand::Rng>,
     ledger: Arc<Ledger>,
     healed: Arc<AtomicBool>,
 }
 
 impl FaultyPublisher {
-    pub(super) fn new(plan: Plan, seed: u64, ledger: Arc<Ledger>, healed: Arc<AtomicBool>) -> Self {
-        Self { plan, random: Mutex::new(fastrand::Rng::with_seed(seed)), ledger, healed }
+    pub(super) fn new(
+        plan: Plan,
+        number: Option<usize>,
+        seed: u64,
+        ledger: Arc<Ledger>,
+        healed: Arc<AtomicBool>,
+    ) -> Self {
+        let random = Mutex::new(fastrand::Rng::with_seed(seed));
+        Self { plan, number, away_until: Mutex::default(), random, ledger, healed }
     }
 
     fn dice(&self, most: u64) -> u64 {
         self.random.lock().unwrap_or_else(PoisonError::into_inner).u64(0..most)
     }
 
+    fn is_away(&self) -> bool {
+        let until = *self.away_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
+    fn go_away(&self) {
+        let until = Instant::now() + Duration::from_millis(self.dice(1_500));
+        *self.away_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    }
+
     fn fails(&self) -> Option<Failure> {
         if self.plan.weather == Weather::Calm || self.healed.load(Ordering::SeqCst) {
             return None;
+        }
+        if self.is_away() {
+            return Some(Failure::Unavailable);
         }
         match self.dice(100) {
             0..8 => Some(Failure::Failed),
@@ -39,6 +63,10 @@ impl FaultyPublisher {
             16..18 => Some(Failure::Hangs),
             18..20 => Some(Failure::TakesAndFails),
             20 => Some(Failure::TakesAndIsUnavailable),
+            21 if self.number.is_some() => {
+                self.go_away();
+                Some(Failure::Unavailable)
+            }
             _ => None,
         }
     }
@@ -59,6 +87,9 @@ enum Failure {
 impl Publisher for FaultyPublisher {
     async fn publish(&self, record: Arc<Record>) -> Result<(), PublishError> {
         self.ledger.tried(&record);
+        if self.number.is_some_and(|number| record.event_type != Plan::event_type(number)) {
+            self.ledger.misrouted(&record);
+        }
         tokio::time::sleep(Duration::from_millis(self.dice(15))).await;
         let failure = self.fails();
         match failure {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use posthaste::{Admin, DeadSelection, Error, MemoryStore, Mode, Relay, Summary};
+use posthaste::{Admin, DeadSelection, Destination, Error, MemoryStore, Mode, Relay, RelayBuilder, Summary};
 use tokio::task::JoinHandle;
 
 use super::check::Ledger;
@@ -27,8 +27,16 @@ fn relay(
     healed: &Arc<AtomicBool>,
 ) -> Relay {
     let faulty = FaultyStore::new(store.clone(), plan, seed, healed.clone());
-    Relay::builder(Arc::new(faulty))
-        .publisher(FaultyPublisher::new(plan, seed, ledger.clone(), healed.clone()))
+    let publisher = |number: Option<usize>| {
+        let seed = seed.wrapping_add(number.unwrap_or_default() as u64);
+        FaultyPublisher::new(plan, number, seed, ledger.clone(), healed.clone())
+    };
+    let builder = Relay::builder(Arc::new(faulty));
+    let builder = match plan.destinations {
+        1 => builder.publisher(publisher(None)),
+        _ => route(builder, plan, seed, healed.load(Ordering::SeqCst), publisher),
+    };
+    builder
         .name(format!("relay {seed}"))
         .lease(plan.lease)
         .max_in_flight(plan.in_flight)
@@ -43,6 +51,32 @@ fn relay(
         .seed(seed)
         .build()
         .expect("the settings are valid")
+}
+
+/// Gives a relay its routes. One that is healed knows and serves every destination, another only some.
+fn route(
+    mut builder: RelayBuilder,
+    plan: Plan,
+    seed: u64,
+    healed: bool,
+    publisher: impl Fn(Option<usize>) -> FaultyPublisher,
+) -> RelayBuilder {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0xde57);
+    let always = random.usize(0..plan.destinations);
+    for number in 0..plan.destinations {
+        let name = format!("destination-{number}");
+        builder = match random.u32(0..8) {
+            0 if number != always && !healed => continue,
+            1 | 2 if number != always && !healed => builder.destination(Destination::elsewhere(&name)),
+            3 => builder.destination(
+                Destination::new(&name, publisher(Some(number))).rate_limit(200, Duration::from_secs(1)),
+            ),
+            4 => builder.destination(Destination::new(&name, publisher(Some(number))).max_in_flight(1)),
+            _ => builder.destination(Destination::new(&name, publisher(Some(number)))),
+        };
+        builder = builder.route(Plan::event_type(number), name);
+    }
+    builder
 }
 
 fn join(plan: Plan, store: &MemoryStore, ledger: &Arc<Ledger>, seed: u64) -> Member {

@@ -22,7 +22,7 @@ pub mod diesel_2;
 pub mod diesel_async_0_9;
 #[cfg(feature = "mysql_async-0_37")]
 pub mod mysql_async_0_37;
-#[cfg(feature = "rusqlite")]
+#[cfg(feature = "rusqlite-0_32")]
 pub mod rusqlite;
 #[cfg(feature = "sea-orm-1")]
 mod sea_orm_1;

@@ -1,4 +1,4 @@
-//! rusqlite 0.39 to 0.43. Its calls return results.
+//! rusqlite 0.32 to 0.43. Its calls return results.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Savepoint, Transaction};
@@ -61,7 +61,10 @@ fn perform<R>(connection: &Connection, work: Work<'_, R>) -> Result<R, Error> {
 }
 
 fn run(connection: &Connection, step: &Step<'_>) -> rusqlite::Result<Answer> {
+    #[cfg(feature = "rusqlite")]
     let mut statement = connection.prepare_cached(&step.sql)?;
+    #[cfg(not(feature = "rusqlite"))]
+    let mut statement = connection.prepare(&step.sql)?;
     let values = step.values.iter().map(|value| match value {
         Value::Text(Some(text)) => ValueRef::Text(text.as_bytes()),
         Value::Bytes(Some(bytes)) => ValueRef::Blob(bytes),

@@ -22,6 +22,7 @@ use crate::error::Error;
 /// | deadpool-postgres 0.14 | `deadpool-postgres-0_14` | `&deadpool_postgres::Transaction<'_>` (or `&mut`) |
 /// | `mysql_async` 0.37 | `mysql_async-0_37` | `&mut mysql_async::Transaction<'_>` |
 /// | rusqlite 0.39 to 0.43 | `rusqlite` | `&rusqlite::Transaction<'_>`, `&rusqlite::Savepoint<'_>` (or `&mut`) |
+/// | rusqlite 0.32 to 0.38 | `rusqlite-0_32` | likewise |
 ///
 /// Where a function got a `&mut Transaction`, `&mut tx` works as well: there is no need to write `&mut *tx`.
 #[diagnostic::on_unimplemented(

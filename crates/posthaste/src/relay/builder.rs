@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::destination::Destination;
 use super::events::{Hooks, Observer};
+use super::route::{Route, Routing};
 use super::settings::{DeadPolicy, Retain, Settings};
-use super::{DEFAULT_DESTINATION, Parts, Relay, Target};
+use super::{DEFAULT_DESTINATION, Parts, Relay};
 use crate::admin::Glob;
 use crate::error::Error;
 use crate::publisher::{FailureClass, PublishError, Publisher};
@@ -13,22 +15,72 @@ use crate::record::Record;
 use crate::retry::RetryPolicy;
 use crate::store::Store;
 
-/// Puts a [`Relay`] together. Only the publisher has no default.
+/// Puts a [`Relay`] together. Only where the records go has no default: a [`publisher`](Self::publisher), or
+/// [`destination`](Self::destination)s with [`route`](Self::route)s.
 pub struct RelayBuilder {
     store: Arc<dyn Store>,
     publisher: Option<Arc<dyn Publisher>>,
+    destinations: Vec<Destination>,
+    routes: Vec<Route>,
     settings: Settings,
     hooks: Hooks,
 }
 
 impl RelayBuilder {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, publisher: None, settings: Settings::default(), hooks: Hooks::default() }
+        Self {
+            store,
+            publisher: None,
+            destinations: Vec::new(),
+            routes: Vec::new(),
+            settings: Settings::default(),
+            hooks: Hooks::default(),
+        }
     }
 
-    /// Where the records go.
+    /// Where all records go, if there is only one place; its name is `default`.
     pub fn publisher(mut self, publisher: impl Publisher) -> Self {
         self.publisher = Some(Arc::new(publisher));
+        self
+    }
+
+    /// One of several places where records go. Which records is said by routes.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use posthaste::{BoxError, Destination, MemoryStore, Relay, Route, publish_fn};
+    ///
+    /// # fn main() -> Result<(), posthaste::Error> {
+    /// # let (rabbit, archive) =
+    /// #     (publish_fn(|_| async { Ok::<_, BoxError>(()) }), publish_fn(|_| async { Ok::<_, BoxError>(()) }));
+    /// let relay = Relay::builder(Arc::new(MemoryStore::new(4)))
+    ///     .destination(Destination::new("rabbit", rabbit).max_in_flight(64))
+    ///     .destination(Destination::new("archive", archive))
+    ///     .destination(Destination::elsewhere("billing"))
+    ///     .route("order.*", "rabbit")
+    ///     .route("invoice.*", "billing")
+    ///     .route_by(Route::to("archive").aggregate_type("customer"))
+    ///     .build()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn destination(mut self, destination: Destination) -> Self {
+        self.destinations.push(destination);
+        self
+    }
+
+    /// Sends records whose event type matches a pattern (`*` for any characters, `?` for one) to a destination. Of all
+    /// routes the first that matches counts.
+    ///
+    /// A message that no route matches stays pending: it costs no attempts, is counted as
+    /// [unrouted](super::Snapshot::unrouted), and goes out once a relay runs that knows a route. Later messages of its
+    /// key wait for it, and so they do for messages of destinations that are served elsewhere.
+    pub fn route(self, event_type: impl Into<String>, destination: impl Into<String>) -> Self {
+        self.route_by(Route::to(destination).event_type(event_type))
+    }
+
+    /// As [`route`](Self::route), by other things than the event type.
+    pub fn route_by(mut self, route: Route) -> Self {
+        self.routes.push(route);
         self
     }
 
@@ -38,19 +90,20 @@ impl RelayBuilder {
         self
     }
 
-    /// The most records being published at the same time. Default: 256.
+    /// The most records being published at the same time to one destination. Default: 256.
     pub fn max_in_flight(mut self, records: usize) -> Self {
         self.settings.max_in_flight = records;
         self
     }
 
-    /// The most records in memory. Default: 4,096.
+    /// The most records in memory; each destination may have an equal share of them. Default: 4,096.
     pub fn window_rows(mut self, records: usize) -> Self {
         self.settings.window_rows = records;
         self
     }
 
-    /// The most bytes of records in memory; one record larger than that is taken alone. Default: 64 MiB.
+    /// The most bytes of records in memory; one record larger than that is taken alone. Each destination
+    /// may have an equal share of them. Default: 64 MiB.
     pub fn window_bytes(mut self, bytes: usize) -> Self {
         self.settings.window_bytes = bytes;
         self
@@ -167,14 +220,51 @@ impl RelayBuilder {
     /// The relay.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no publisher, or a setting makes no
-    /// sense.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is nowhere to send records, a route leads to
+    /// a destination that is not known, no route leads to one that is served, or a setting makes no sense.
     pub fn build(self) -> Result<Relay, Error> {
         self.settings.check()?;
-        let publisher = self.publisher.ok_or_else(|| Error::invalid_input("the relay has no publisher"))?;
-        let targets = vec![Target { name: DEFAULT_DESTINATION.to_owned(), publisher }];
-        Ok(Relay::new(Parts::new(self.store, targets, self.settings, self.hooks)))
+        let Self { store, publisher, destinations, routes, settings, hooks } = self;
+        let (destinations, routing) = match publisher {
+            Some(publisher) if destinations.is_empty() && routes.is_empty() => {
+                (vec![Destination::only(DEFAULT_DESTINATION, publisher)], Routing::default())
+            }
+            Some(_) => {
+                let text = "the relay has a publisher for everything, and destinations or routes: choose one";
+                return Err(Error::invalid_input(text));
+            }
+            None if destinations.is_empty() => {
+                return Err(Error::invalid_input("the relay has no publisher"));
+            }
+            None => {
+                check_destinations(&destinations, &settings)?;
+                let routing = Routing::new(routes, &destinations)?;
+                (destinations, routing)
+            }
+        };
+        let targets = destinations.into_iter().filter_map(|one| one.into_target(&settings)).collect();
+        Ok(Relay::new(Parts::new(store, targets, routing, settings, hooks)))
     }
+}
+
+fn check_destinations(destinations: &[Destination], settings: &Settings) -> Result<(), Error> {
+    for (place, destination) in destinations.iter().enumerate() {
+        destination.check()?;
+        if destinations[..place].iter().any(|other| other.name() == destination.name()) {
+            let name = destination.name();
+            return Err(Error::invalid_input(format!("there are two destinations of the name `{name}`")));
+        }
+    }
+    let served = destinations.iter().filter(|destination| destination.is_served()).count();
+    if served == 0 {
+        return Err(Error::invalid_input("the relay serves none of its destinations: all are elsewhere"));
+    }
+    if settings.window_rows < served {
+        return Err(Error::invalid_input(format!(
+            "window_rows is below the number of destinations ({served})"
+        )));
+    }
+    Ok(())
 }
 
 impl std::fmt::Debug for RelayBuilder {

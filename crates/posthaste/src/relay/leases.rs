@@ -84,11 +84,13 @@ impl LeaseKeeper {
         failpoint::hit(failpoint::BEFORE_LEAVE);
         let calling = self.calling.clone().lock_owned().await;
         let (store, relay) = (parts.store.clone(), self.relay);
-        store_call(async move {
+        let left = store_call(async move {
             let _calling = calling;
             store.leave(relay).await
         })
-        .await
+        .await;
+        failpoint::hit(failpoint::AFTER_LEAVE);
+        left
     }
 
     /// Renews the lease.

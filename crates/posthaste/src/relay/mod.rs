@@ -6,17 +6,24 @@
 //!
 //! `run.rs` is the loop that ties the steps together; `leases.rs` and `upkeep.rs` are tasks beside it.
 
+mod accounts;
 mod breaker;
 mod builder;
 mod care;
+mod destination;
 mod events;
 pub mod failpoint;
+mod gaps;
 mod key_queue;
 mod lanes;
 mod leases;
+mod line;
+mod plan;
 mod poll;
 mod probe;
 mod publish;
+mod rate;
+mod route;
 mod run;
 mod run_outcomes;
 mod run_steps;
@@ -25,6 +32,7 @@ mod settle;
 mod snapshot;
 mod store_call;
 mod supervise;
+mod take_in;
 mod upkeep;
 mod window;
 
@@ -36,17 +44,20 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use self::builder::RelayBuilder;
+pub use self::destination::Destination;
 pub use self::events::{Event, Observer};
+pub use self::route::Route;
 pub use self::settings::{DeadPolicy, Retain};
 pub use self::snapshot::{DestinationSnapshot, DestinationState, Snapshot};
 
+use self::destination::Target;
 use self::events::Hooks;
 use self::leases::LeaseKeeper;
+use self::route::Routing;
 use self::run::{Goal, Run};
 use self::settings::Settings;
 use self::snapshot::Health;
 use crate::error::{Error, ErrorKind};
-use crate::publisher::Publisher;
 use crate::store::{RelayId, Store};
 
 /// Publishes the messages of an outbox: at least once, in order per key.
@@ -88,16 +99,11 @@ pub(crate) struct Parts {
     store: Arc<dyn Store>,
     /// Where records go. Never empty.
     targets: Vec<Target>,
+    routing: Routing,
     settings: Settings,
     hooks: Hooks,
     counters: Counters,
     health: Mutex<Health>,
-}
-
-/// A destination that is served.
-struct Target {
-    name: String,
-    publisher: Arc<dyn Publisher>,
 }
 
 /// How far the relay has been told to stop.
@@ -223,9 +229,15 @@ fn is_worth_waiting_for(error: &Error) -> bool {
 }
 
 impl Parts {
-    fn new(store: Arc<dyn Store>, targets: Vec<Target>, settings: Settings, hooks: Hooks) -> Self {
+    fn new(
+        store: Arc<dyn Store>,
+        targets: Vec<Target>,
+        routing: Routing,
+        settings: Settings,
+        hooks: Hooks,
+    ) -> Self {
         let (counters, health) = (Counters::default(), Mutex::default());
-        Self { store, targets, settings, hooks, counters, health }
+        Self { store, targets, routing, settings, hooks, counters, health }
     }
 
     fn random(&self) -> fastrand::Rng {

@@ -45,8 +45,11 @@ pub(super) async fn attempt(parts: Arc<Parts>, relay: RelayId, mut queued: Queue
     #[cfg(feature = "opentelemetry-0_33")]
     let span = crate::telemetry::publish_span(&record);
     // The timeout stands inside, so that a panic of a future that is dropped by it is caught as well.
-    let limit = parts.settings.publish_timeout;
-    let publish = async { tokio::time::timeout(limit, parts.targets[0].publisher.publish(record)).await };
+    let target = &parts.targets[queued.to];
+    let publish = async {
+        failpoint::hit(failpoint::IN_PUBLISH);
+        tokio::time::timeout(target.publish_timeout, target.publisher.publish(record)).await
+    };
     #[cfg(feature = "opentelemetry-0_33")]
     let publish = tracing::Instrument::instrument(publish, span);
     let result = match AssertUnwindSafe(publish).catch_unwind().await {
@@ -67,6 +70,7 @@ async fn begin(parts: &Arc<Parts>, relay: RelayId, queued: &Queued) -> Result<()
         attempts: queued.record.attempts.saturating_add(1),
     };
     let store = parts.store.clone();
+    failpoint::hit(failpoint::BEFORE_BEGIN_ATTEMPT);
     let begun = store_call(async move { store.begin_attempt(&attempt).await }).await;
     failpoint::hit(failpoint::AFTER_BEGIN_ATTEMPT);
     match begun {

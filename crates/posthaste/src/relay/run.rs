@@ -8,10 +8,11 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::breaker::Breaker;
 use super::care::Care;
-use super::lanes::{Lanes, Plan};
+use super::destination::Outlet;
+use super::lanes::Lanes;
 use super::leases::{Grant, LeaseKeeper};
+use super::plan::Plan;
 use super::poll::Poll;
 use super::publish::Attempted;
 use super::settle::Settles;
@@ -51,13 +52,14 @@ pub(super) struct Run {
     pub(super) lanes: Lanes,
     pub(super) window: Window,
     pub(super) settles: Settles,
-    pub(super) breaker: Breaker,
+    /// The destinations, by their numbers.
+    pub(super) outlets: Vec<Outlet>,
     pub(super) care: Care,
     pub(super) poll: Poll,
 
     pub(super) attempts: JoinSet<Attempted>,
-    /// To end the attempts under way, by the position of their records.
-    pub(super) under_way: HashMap<Position, AbortHandle>,
+    /// To end the attempts under way, by the position of their records; and to which destination they go.
+    pub(super) under_way: HashMap<Position, (AbortHandle, usize)>,
     pub(super) reading: Option<Call<Page>>,
     pub(super) plan: Option<Plan>,
     pub(super) settling: Option<Call<SettleReport>>,
@@ -78,7 +80,6 @@ pub(super) struct Run {
     pub(super) round_read: bool,
     pub(super) drained: bool,
     pub(super) probes_in_vain: u32,
-    pub(super) succeeded_at: Option<Instant>,
     pub(super) stopping_until: Option<Instant>,
 }
 
@@ -94,7 +95,7 @@ impl Run {
         let limits = Limits {
             rows: settings.window_rows,
             bytes: settings.window_bytes,
-            in_flight: settings.max_in_flight,
+            in_flight: parts.targets.iter().map(|target| target.max_in_flight).collect(),
         };
         let mut grants = keeper.subscribe();
         grants.mark_changed();
@@ -104,10 +105,10 @@ impl Run {
             stop,
             grants,
             random: parts.random(),
-            lanes: Lanes::new(now),
+            lanes: Lanes::new(parts.targets.len(), now),
             window: Window::new(limits),
             settles: Settles::new(settings.settle_batch, settings.settle_linger, now),
-            breaker: Breaker::new(),
+            outlets: parts.targets.iter().map(Outlet::new).collect(),
             care: Care::default(),
             poll: Poll::new(settings.idle_poll, now),
             attempts: JoinSet::new(),
@@ -129,7 +130,6 @@ impl Run {
             round_read: false,
             drained: false,
             probes_in_vain: 0,
-            succeeded_at: None,
             stopping_until: None,
             keeper,
             parts,
@@ -180,16 +180,20 @@ impl Run {
             self.until,
             self.stopping_until,
             self.settles.next_at(),
-            self.breaker.paused_until(),
             self.care.next_at(),
             (can_read && self.lanes.at_end()).then(|| self.poll.at()),
             if can_read { self.lanes.next_at(&self.window) } else { None },
             Some(self.read_again_at),
         ];
+        let outlets = self.outlets.iter().enumerate().filter_map(|(to, outlet)| {
+            let is_waiting = self.window.has_next_to(to) && self.window.has_free_place(to);
+            outlet.next_at(is_waiting, self.turned_at)
+        });
         let latest = self.turned_at + TURN;
         times
             .into_iter()
             .flatten()
+            .chain(outlets)
             .filter(|at| *at > self.turned_at)
             .min()
             .map_or(latest, |at| at.min(latest))

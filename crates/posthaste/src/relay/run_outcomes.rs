@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::events::Event;
 use super::lanes::Lanes;
+use super::plan::Plan;
 use super::publish::{AttemptResult, Attempted};
 use super::run::Run;
 use super::settings::DeadPolicy;
@@ -25,9 +26,13 @@ impl Run {
     pub(super) fn on_attempts(&mut self, first: Result<Attempted, JoinError>) {
         let mut next = Some(first);
         while let Some(done) = next {
-            // An attempt that was aborted has no outcome; its record was given up before.
-            if let Ok(attempted) = done {
-                self.on_attempt(attempted);
+            match done {
+                Ok(attempted) => self.on_attempt(attempted),
+                // Not the publisher's panic, but the relay's own: nobody knows where its record stands, so the loop is
+                // started anew.
+                Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+                // An attempt that was aborted has no outcome; its record was given up before.
+                Err(_) => {}
             }
             next = self.attempts.try_join_next();
         }
@@ -41,7 +46,7 @@ impl Run {
             AttemptResult::Published => self.on_published(&queued, took),
             AttemptResult::Failed(error) => self.on_failed(queued, error),
             AttemptResult::NotBegun => {
-                self.breaker.gave_up();
+                self.outlets[queued.to].breaker.gave_up();
                 self.put_back(queued);
             }
             AttemptResult::Refused => self.on_refused(&queued),
@@ -51,7 +56,7 @@ impl Run {
     /// The record is not there any more, or its lane is not ours any more, which a renewal shows.
     fn on_refused(&mut self, queued: &Queued) {
         self.care.landed(queued.record.position);
-        self.breaker.gave_up();
+        self.outlets[queued.to].breaker.gave_up();
         self.window.give_up(&queued.record, queued.token);
         self.drop_queued(queued.record.lane);
         self.lanes.restart(queued.record.lane);
@@ -59,11 +64,11 @@ impl Run {
     }
 
     fn on_published(&mut self, queued: &Queued, took: Duration) {
-        self.destination_answered();
+        self.destination_answered(queued.to);
         super::add(&self.parts.counters.published, 1);
-        self.succeeded_at = Some(Instant::now());
+        self.outlets[queued.to].succeeded_at = Some(Instant::now());
         self.parts.hooks.tell(&Event::Published {
-            destination: &self.parts.targets[0].name,
+            destination: &self.parts.targets[queued.to].name,
             record: &queued.record,
             took,
         });
@@ -78,20 +83,28 @@ impl Run {
             FailureClass::Unavailable | FailureClass::Throttled { .. } => self.on_unavailable(queued, &error),
             FailureClass::Failed => self.on_message_failed(&queued, &error),
             FailureClass::Rejected => {
-                self.destination_answered();
+                self.destination_answered(queued.to);
                 self.die(&queued, &error);
             }
         }
     }
 
     fn on_unavailable(&mut self, queued: Queued, error: &PublishError) {
-        if let Some(pause) = self.breaker.pause(error.class(), Instant::now(), &mut self.random) {
+        if let Some(pause) =
+            self.outlets[queued.to].breaker.pause(error.class(), Instant::now(), &mut self.random)
+        {
+            let destination = &*self.parts.targets[queued.to].name;
             self.parts.hooks.tell(&Event::Paused {
-                destination: &self.parts.targets[0].name,
+                destination: &self.parts.targets[queued.to].name,
                 pause,
                 reason: error.reason(),
             });
-            tracing::warn!(?pause, reason = error.reason(), "the destination is unavailable; pausing");
+            tracing::warn!(
+                destination,
+                ?pause,
+                reason = error.reason(),
+                "the destination is unavailable; pausing"
+            );
         }
         self.care.landed(queued.record.position);
         self.put_back(queued);
@@ -110,8 +123,8 @@ impl Run {
     }
 
     fn on_message_failed(&mut self, queued: &Queued, error: &PublishError) {
-        self.destination_answered();
-        let policy = *self.parts.settings.retries.of(&queued.record.event_type);
+        self.destination_answered(queued.to);
+        let policy = *self.parts.targets[queued.to].retries.of(&queued.record.event_type);
         let attempts = queued.record.attempt();
         if policy.is_exhausted(attempts) {
             self.die(queued, error);
@@ -120,7 +133,7 @@ impl Run {
         let after = policy.delay(attempts, &mut self.random).min(MAX_DELAY);
         super::add(&self.parts.counters.retried, 1);
         self.parts.hooks.tell(&Event::Retried {
-            destination: &self.parts.targets[0].name,
+            destination: &self.parts.targets[queued.to].name,
             record: &queued.record,
             error,
             after,
@@ -137,7 +150,7 @@ impl Run {
     fn die(&mut self, queued: &Queued, error: &PublishError) {
         super::add(&self.parts.counters.dead, 1);
         self.parts.hooks.tell(&Event::Died {
-            destination: &self.parts.targets[0].name,
+            destination: &self.parts.targets[queued.to].name,
             record: &queued.record,
             error,
         });
@@ -153,7 +166,7 @@ impl Run {
         let error = PublishError::failed(OUT_OF_ATTEMPTS);
         super::add(&self.parts.counters.dead, 1);
         self.parts.hooks.tell(&Event::Died {
-            destination: &self.parts.targets[0].name,
+            destination: &self.parts.targets[queued.to].name,
             record: &queued.record,
             error: &error,
         });
@@ -176,10 +189,11 @@ impl Run {
         dropped.iter().filter(|queued| queued.begun).for_each(|queued| self.release(queued));
     }
 
-    fn destination_answered(&mut self) {
-        if self.breaker.answered() {
-            self.parts.hooks.tell(&Event::Resumed { destination: &self.parts.targets[0].name });
-            tracing::info!("the destination is back");
+    fn destination_answered(&mut self, to: usize) {
+        if self.outlets[to].breaker.answered() {
+            let destination = &*self.parts.targets[to].name;
+            self.parts.hooks.tell(&Event::Resumed { destination });
+            tracing::info!(destination, "the destination is back");
         }
     }
 
@@ -206,9 +220,9 @@ impl Run {
         }
     }
 
-    fn take_page(&mut self, plan: &super::lanes::Plan, page: Page, now: Instant) {
+    fn take_page(&mut self, plan: &Plan, page: Page, now: Instant) {
         self.store_failures = 0;
-        let taken = self.lanes.take_in(plan, page, &mut self.window, now);
+        let taken = self.lanes.take_in(plan, page, &mut self.window, &self.parts.routing, now);
         for lane in taken.restarted {
             self.drop_queued(lane);
         }
@@ -248,8 +262,12 @@ impl Run {
             if report.stale_lanes.contains(&lane) {
                 self.count_stale(&outcome.settlement.outcome);
                 self.on_stale(lane, token);
-            } else if let Outcome::Retry { after, .. } = outcome.settlement.outcome {
-                self.poll.due(now + after);
+            }
+            match outcome.settlement.outcome {
+                Outcome::Retry { after, .. } => self.poll.due(now + after),
+                // It was passed over until now.
+                Outcome::Released { .. } => self.lanes.restart(lane),
+                Outcome::Processed | Outcome::Dead { .. } => {}
             }
             self.window.settled(position, outcome.key.as_ref(), token, outcome.key_goes);
         }

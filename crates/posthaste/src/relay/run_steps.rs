@@ -12,7 +12,6 @@ use super::publish::{attempt, record_ref};
 use super::run::{Goal, Run};
 use super::settings::Retain;
 use super::settle::ToSettle;
-use super::snapshot::DestinationHealth;
 use super::window::{KeyGoes, Queued};
 use super::{failpoint, probe};
 use crate::record::Lane;
@@ -44,10 +43,10 @@ impl Run {
         let now = Instant::now();
         self.turned_at = now;
         self.lapse_if_due(now);
-        if self.goal == Goal::OneRound && !self.breaker.is_open() && self.window.in_flight() == 0 {
+        if self.goal == Goal::OneRound && self.window.in_flight() == 0 && self.is_stuck() {
             self.begin_stop();
         }
-        self.breaker.tick(now);
+        self.outlets.iter_mut().for_each(|outlet| outlet.breaker.tick(now));
         self.start_read(now);
         self.start_attempts(now);
         // Now that all in hand may be in flight, there may be reason to make room for others.
@@ -70,13 +69,18 @@ impl Run {
         health.queued = self.window.in_hand().saturating_sub(taken);
         health.unsettled = self.settles.len();
         health.retries_known = self.poll.due_known();
-        let destination = DestinationHealth {
-            outage: self.breaker.outage(now),
-            paused: false,
-            in_flight: self.window.in_flight(),
-            succeeded_at: self.succeeded_at,
-        };
-        health.destinations = vec![destination];
+        health.unrouted = self.lanes.unrouted();
+        health.destinations.clear();
+        let outlets = self.outlets.iter().enumerate();
+        let healths = outlets.map(|(to, outlet)| outlet.health(self.window.in_flight_to(to), now));
+        health.destinations.extend(healths);
+    }
+
+    /// Whether a destination is away, and there is nothing to do for the others.
+    fn is_stuck(&self) -> bool {
+        let mut outlets = self.outlets.iter().enumerate();
+        self.outlets.iter().any(|outlet| !outlet.breaker.is_open())
+            && outlets.all(|(to, outlet)| !outlet.breaker.is_open() || !self.window.has_next_to(to))
     }
 
     fn is_stopping(&self) -> bool {
@@ -125,10 +129,14 @@ impl Run {
         if self.is_stopping() || self.until.is_none_or(|until| now >= until) {
             return;
         }
-        while self.window.has_free_place() && self.breaker.may_start() && self.care_allows(now) {
-            let Some(mut queued) = self.window.start() else { return };
+        while self.may_start_any(now) && self.care_allows(now) {
+            let outlets = &self.outlets;
+            let Some(mut queued) = self.window.start(|to| outlets[to].may_start(now)) else { return };
             queued.careful &= self.care.is_on();
-            if self.parts.settings.retries.of(&queued.record.event_type).is_exhausted(queued.record.attempts)
+            if self.parts.targets[queued.to]
+                .retries
+                .of(&queued.record.event_type)
+                .is_exhausted(queued.record.attempts)
             {
                 self.give_up_untried(&queued);
                 continue;
@@ -136,11 +144,17 @@ impl Run {
             if queued.careful {
                 self.care.started(queued.record.position, now);
             }
-            self.breaker.started();
-            let position = queued.record.position;
+            self.outlets[queued.to].started(now);
+            let (position, to) = (queued.record.position, queued.to);
             let handle = self.attempts.spawn(attempt(self.parts.clone(), self.relay, queued));
-            self.under_way.insert(position, handle);
+            self.under_way.insert(position, (handle, to));
         }
+    }
+
+    /// Whether any destination may take a record.
+    fn may_start_any(&self, now: Instant) -> bool {
+        let mut outlets = self.outlets.iter().enumerate();
+        outlets.any(|(to, outlet)| self.window.has_free_place(to) && outlet.may_start(now))
     }
 
     /// Whether the next record may start although some records are to be tried alone.
@@ -152,13 +166,14 @@ impl Run {
             // No room to read more: what is in hand is all there is to be careful with.
             self.lanes.end_care();
         }
-        let nothing_left = !self.lanes.wants_care() && !self.window.next_needs_care();
+        let nothing_left = !self.lanes.wants_care() && !self.window.next_needs_care(|_| true);
         if self.care.end(nothing_left, now) {
             self.window.end_care();
             self.lanes.end_care();
             return true;
         }
-        !self.care.is_waiting(now) && (self.window.next_needs_care() || !self.lanes.wants_care())
+        let may_start = |to: usize| self.outlets[to].may_start(now);
+        !self.care.is_waiting(now) && (self.window.next_needs_care(may_start) || !self.lanes.wants_care())
     }
 
     fn start_settle(&mut self, now: Instant) {
@@ -186,7 +201,7 @@ impl Run {
             && self.lanes.at_end()
             && now >= self.read_again_at
         {
-            self.probing = Some(tokio::spawn(probe::any_due(self.parts.store.clone(), self.total_lanes)));
+            self.probing = Some(tokio::spawn(probe::any_due(self.parts.clone(), self.total_lanes)));
         }
     }
 
@@ -227,18 +242,21 @@ impl Run {
     /// Takes back the attempt that was written down for a record that was not tried after all.
     pub(super) fn release(&mut self, queued: &Queued) {
         let outcome = Outcome::Released { attempts: queued.record.attempts };
-        self.settle(queued, outcome, KeyGoes::On);
+        if self.settle(queued, outcome, KeyGoes::On) {
+            self.window.releasing(queued);
+        }
     }
 
-    /// Has an outcome written down, unless its lane is known to have been lost since.
-    pub(super) fn settle(&mut self, queued: &Queued, outcome: Outcome, key_goes: KeyGoes) {
+    /// Has an outcome written down, unless its lane is known to have been lost since: then `false`.
+    pub(super) fn settle(&mut self, queued: &Queued, outcome: Outcome, key_goes: KeyGoes) -> bool {
         if self.lanes.get(queued.record.lane).is_some_and(|state| state.token != queued.token) {
             self.count_stale(&outcome);
-            return;
+            return false;
         }
         let settlement = Settlement { record: record_ref(queued), outcome };
         let outcome = ToSettle { key: queued.record.key().cloned(), settlement, key_goes };
         self.settles.push(outcome, Instant::now());
+        true
     }
 
     /// A record was published, and nobody will write that down.
@@ -285,9 +303,9 @@ impl Run {
     pub(super) fn lose_lane(&mut self, lane: Lane) -> bool {
         let abandoned = self.window.drop_lane(lane, true);
         super::add(&self.parts.counters.abandoned, abandoned.len());
-        for handle in abandoned.iter().filter_map(|position| self.under_way.remove(position)) {
+        for (handle, to) in abandoned.iter().filter_map(|position| self.under_way.remove(position)) {
             handle.abort();
-            self.breaker.gave_up();
+            self.outlets[to].breaker.gave_up();
         }
         self.lanes.remove(lane).is_some_and(|state| state.phase != Phase::GivenBack)
     }
@@ -367,7 +385,7 @@ impl Run {
             self.lanes.remove(lane);
         }
         self.under_way.clear();
-        self.breaker.gave_up();
+        self.outlets.iter_mut().for_each(|outlet| outlet.breaker.gave_up());
         self.care = Care::default();
         self.window.end_care();
         self.parts.health().leases_lapsed += 1;

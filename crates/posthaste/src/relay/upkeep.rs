@@ -43,7 +43,9 @@ async fn step(parts: &Parts, relay: RelayId) -> bool {
     };
     failpoint::hit(failpoint::BEFORE_UPKEEP);
     let store = parts.store.clone();
-    match store_call(async move { store.upkeep(&request).await }).await {
+    let done = store_call(async move { store.upkeep(&request).await }).await;
+    failpoint::hit(failpoint::AFTER_UPKEEP);
+    match done {
         Ok(report) => {
             parts.hooks.tell(&Event::Upkeep { report: &report });
             report.ours && report.more

@@ -12,13 +12,17 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::accounts::Accounts;
 use super::key_queue::KeyQueue;
+use super::line::{Head, Line};
 use crate::record::{Key, Lane, Position, Record};
 
 /// A record in the window, on its way to being published.
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) record: Arc<Record>,
+    /// The number of its destination.
+    pub(super) to: usize,
     pub(super) token: i64,
     /// It may have been in flight when another relay died: its attempt is written down before it is made, one
     /// record at a time.
@@ -28,11 +32,12 @@ pub(super) struct Queued {
 }
 
 /// How much may be in hand.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Limits {
     pub(super) rows: usize,
     pub(super) bytes: usize,
-    pub(super) in_flight: usize,
+    /// For each destination.
+    pub(super) in_flight: Vec<usize>,
 }
 
 /// What becomes of the later records of a key.
@@ -59,13 +64,9 @@ struct InHand {
     token: i64,
     stage: Stage,
     bytes: usize,
+    /// The destination on whose account it is, until its attempt is over.
+    account: usize,
     held_back: bool,
-}
-
-#[derive(Debug)]
-enum Head {
-    Key(Key),
-    Loose(Queued),
 }
 
 /// What the relay has in hand.
@@ -74,10 +75,11 @@ pub(super) struct Window {
     limits: Limits,
     in_hand: HashMap<Position, InHand>,
     keys: HashMap<Key, KeyQueue>,
-    /// Whose turn it is: keys with a record to publish, and records without a key.
-    line: VecDeque<Head>,
-    /// The same for records that need care; they go first.
-    careful_line: VecDeque<Head>,
+    /// Whose turn it is, for each destination.
+    lines: Vec<Line>,
+    accounts: Accounts,
+    /// The destination whose turn it is.
+    turn: usize,
     care: bool,
     /// Keys that may have unread records and have room for them.
     refill: VecDeque<Key>,
@@ -92,12 +94,14 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new(limits: Limits) -> Self {
+        let accounts = Accounts::new(limits.rows, limits.bytes, &limits.in_flight);
         Self {
+            lines: limits.in_flight.iter().map(|_| Line::default()).collect(),
+            accounts,
+            turn: 0,
             limits,
             in_hand: HashMap::new(),
             keys: HashMap::new(),
-            line: VecDeque::new(),
-            careful_line: VecDeque::new(),
             care: false,
             refill: VecDeque::new(),
             bytes: 0,
@@ -123,14 +127,54 @@ impl Window {
         self.in_flight
     }
 
-    /// Whether a record waits for its turn.
-    pub(super) fn has_next(&self) -> bool {
-        !self.line.is_empty() || !self.careful_line.is_empty()
+    pub(super) fn in_flight_to(&self, to: usize) -> usize {
+        self.accounts.in_flight(to)
     }
 
-    /// Whether one more record may be in flight.
-    pub(super) fn has_free_place(&self) -> bool {
-        self.in_flight < self.limits.in_flight
+    /// Whether a record waits for its turn.
+    pub(super) fn has_next(&self) -> bool {
+        self.lines.iter().any(|line| !line.is_empty())
+    }
+
+    /// Whether a record for this destination waits for its turn.
+    pub(super) fn has_next_to(&self, to: usize) -> bool {
+        !self.lines[to].is_empty()
+    }
+
+    /// Whether one more record may be in flight to this destination.
+    pub(super) fn has_free_place(&self, to: usize) -> bool {
+        self.accounts.has_free_place(to)
+    }
+
+    /// Whether a destination could take a record, and all that is in hand for it stands behind others of its key.
+    pub(super) fn is_starving(&self) -> bool {
+        (0..self.lines.len()).any(|to| {
+            self.lines[to].is_empty() && self.accounts.has_free_place(to) && self.accounts.rows(to) > 0
+        })
+    }
+
+    /// How many destinations there are.
+    pub(super) fn destinations(&self) -> usize {
+        self.accounts.len()
+    }
+
+    /// Whether there is so much room for a destination that reading for it is worth it.
+    pub(super) fn has_room_for(&self, to: usize) -> bool {
+        self.accounts.has_room(to)
+    }
+
+    /// Whether a record for a destination fits. If not: the destination that it would wait for, which has its share.
+    pub(super) fn fits(&mut self, record: &Record, to: usize) -> Result<(), usize> {
+        let queue = record.key().and_then(|key| self.keys.get(key)).filter(|queue| queue.has_first());
+        let account = queue.map_or(to, |queue| queue.charged);
+        if self.accounts.fits(account, record.size()) { Ok(()) } else { Err(account) }
+    }
+
+    /// Whether a record is in hand already, or must not be taken in now; then it is read again later.
+    pub(super) fn refuses(&self, record: &Record) -> bool {
+        let queue = record.key().and_then(|key| self.keys.get(key));
+        self.in_hand.contains_key(&record.position)
+            || queue.is_some_and(|queue| queue.refuses(record.position))
     }
 
     /// The most records that may be in hand.
@@ -146,9 +190,16 @@ impl Window {
         self.limits.bytes.saturating_sub(self.bytes)
     }
 
-    /// How many bytes must be free for another record like the largest lately, unless none is in hand.
-    pub(super) fn largest(&self) -> usize {
-        self.largest.min(self.limits.bytes)
+    /// Whether there are bytes for another record: for one like the largest lately, unless none is in hand. Of several
+    /// destinations each may have a record that is larger than its share.
+    pub(super) fn has_room_in_bytes(&self) -> bool {
+        match self.accounts.len() {
+            1 => {
+                self.free_bytes() > 0
+                    && (self.is_empty() || self.free_bytes() >= self.largest.min(self.limits.bytes))
+            }
+            all => (0..all).any(|to| self.accounts.has_room(to)),
+        }
     }
 
     /// Whether anything of this lane is in hand, not even an outcome to settle.
@@ -162,10 +213,10 @@ impl Window {
     }
 
     /// The most records of one key to have in hand: less the more keys there are, but always so many that as many
-    /// keys as may be in flight take half of the window.
+    /// keys as may be in flight to a destination take half of its share of the window.
     pub(super) fn most_per_key(&self) -> usize {
-        let (rows, keys) = (self.limits.rows, self.keys.len().max(1));
-        (rows / (2 * keys)).max(rows / self.limits.in_flight.saturating_mul(2).max(1)).max(1)
+        let (rows, keys) = (self.accounts.rows_each(), self.keys.len().max(1));
+        (rows / (2 * keys)).max(rows / self.accounts.most_in_flight().saturating_mul(2).max(1)).max(1)
     }
 
     /// The positions in hand that stand behind the floor of their lane, and those of records that were held back
@@ -202,44 +253,73 @@ impl Window {
             }
         }
         for key in std::mem::take(&mut self.closed_while_reading) {
-            self.with_key(&key, |queue| queue.closed_for_read = false);
+            self.with_key(&key, |queue| {
+                queue.closed_for_read = false;
+                queue.open();
+            });
+            self.offer_refill(&key);
         }
     }
 
     /// Takes in a record that was read. `false`: it is in hand already, or must not be taken in now.
-    pub(super) fn admit(&mut self, record: Record, token: i64, careful: &mut usize) -> bool {
-        if self.in_hand.contains_key(&record.position) {
+    pub(super) fn admit(&mut self, record: Record, to: usize, token: i64, careful: &mut usize) -> bool {
+        if self.refuses(&record) {
             return false;
         }
         let Some(key) = record.key().cloned() else {
-            let queued = self.take_in(record, token, careful);
+            let queued = self.take_in(record, (to, to), token, careful);
             self.push_head(Head::Loose(queued));
             return true;
         };
-        let (first, refused) = self.keys.get(&key).map_or((true, false), |queue| {
-            (queue.queue.is_empty() && !queue.is_busy(), queue.refuses(record.position))
-        });
-        if refused {
-            return false;
-        }
+        let behind = self.keys.get(&key).filter(|queue| queue.has_first()).map(|queue| queue.charged);
         let mut none = 0;
-        let queued = self.take_in(record, token, if first { careful } else { &mut none });
+        let careful = if behind.is_none() { careful } else { &mut none };
+        let account = behind.unwrap_or(to);
+        let queued = self.take_in(record, (to, account), token, careful);
         let most = self.most_per_key();
         let queue = self.keys.entry(key.clone()).or_insert_with(|| KeyQueue::new(queued.record.lane));
+        queue.charged = account;
         queue.insert(queued, most);
+        if queue.in_line && queue.queue.front().is_some_and(|first| first.to != queue.charged) {
+            // The key stands in the line of another destination than that of its first record now.
+            queue.in_line = false;
+        }
         self.line_up(&key);
         true
     }
 
-    fn take_in(&mut self, record: Record, token: i64, careful: &mut usize) -> Queued {
+    fn take_in(
+        &mut self,
+        record: Record,
+        (to, account): (usize, usize),
+        token: i64,
+        careful: &mut usize,
+    ) -> Queued {
         let bytes = record.size();
         let (lane, held_back) = (record.lane, record.held_back);
-        self.in_hand.insert(record.position, InHand { lane, token, stage: Stage::Queued, bytes, held_back });
+        let entry = InHand { lane, token, stage: Stage::Queued, bytes, account, held_back };
+        self.in_hand.insert(record.position, entry);
+        self.accounts.take(account, bytes);
         self.largest = if self.bytes == 0 { bytes } else { self.largest.max(bytes) };
         self.bytes += bytes;
         let is_careful = self.care && *careful > 0;
         *careful = careful.saturating_sub(1);
-        Queued { record: Arc::new(record), token, careful: is_careful, begun: false }
+        Queued { record: Arc::new(record), to, token, careful: is_careful, begun: false }
+    }
+
+    /// A read passed over these keys, and over those that are closed, from where it began in each lane: what it passed
+    /// over may be a record that was committed late, with a position before others that are in hand.
+    pub(super) fn passed_over(&mut self, keys: &[Key], after: impl Fn(Lane) -> Option<Position>) {
+        let closed = self.keys.iter().filter(|(_, queue)| queue.closed || queue.closed_for_read);
+        let closed: Vec<_> = closed.map(|(key, _)| key.clone()).collect();
+        for key in keys.iter().chain(&closed) {
+            if let Some(queue) = self.keys.get_mut(key)
+                && let Some(after) = after(queue.lane)
+            {
+                queue.passed_over(after);
+                self.offer_refill(key);
+            }
+        }
     }
 
     /// Says that records of this key may stand unread behind a position.
@@ -249,28 +329,60 @@ impl Window {
         self.offer_refill(key);
     }
 
-    /// The next record to publish, if one may start.
-    pub(super) fn start(&mut self) -> Option<Queued> {
-        if !self.has_free_place() {
-            return None;
-        }
-        let queued = self.next_in_line()?;
-        if let Some(entry) = self.in_hand.get_mut(&queued.record.position) {
-            entry.stage = Stage::InFlight;
-        }
-        self.in_flight += 1;
-        Some(queued)
+    /// Records of this key that stand unread are passed over by other reads from now on, and found again by them.
+    pub(super) fn leave_unread(&mut self, key: &Key) {
+        self.with_key(key, |queue| {
+            // Behind a record that was held back the table hides them: other reads would not find them.
+            if queue.held_back.is_empty() {
+                queue.unread_after = None;
+            }
+        });
     }
 
-    fn next_in_line(&mut self) -> Option<Queued> {
+    /// The next record to publish, if one may start, to one of the destinations that may take one. Destinations take
+    /// turns; records that need care go first.
+    pub(super) fn start(&mut self, may: impl Fn(usize) -> bool) -> Option<Queued> {
+        let all = self.lines.len();
+        let ready = |window: &Self, to: usize| window.accounts.has_free_place(to) && may(to);
+        for careful in [true, false] {
+            for step in 0..all {
+                let to = (self.turn + step) % all;
+                let line = &self.lines[to];
+                if line.is_empty() || (careful && !line.needs_care()) || !ready(self, to) {
+                    continue;
+                }
+                if let Some(queued) = self.next_in_line(to) {
+                    self.turn = (to + 1) % all;
+                    return Some(self.begin(queued));
+                }
+            }
+        }
+        None
+    }
+
+    fn begin(&mut self, queued: Queued) -> Queued {
+        if let Some(entry) = self.in_hand.get_mut(&queued.record.position) {
+            entry.stage = Stage::InFlight;
+            self.accounts.begin(entry.account);
+        }
+        self.in_flight += 1;
+        queued
+    }
+
+    fn next_in_line(&mut self, to: usize) -> Option<Queued> {
         loop {
-            let key = match self.careful_line.pop_front().or_else(|| self.line.pop_front())? {
+            let key = match self.lines[to].pop()? {
                 Head::Loose(queued) => return Some(queued),
                 Head::Key(key) => key,
             };
             let Some(queue) = self.keys.get_mut(&key) else { continue };
             queue.in_line = false;
             if queue.is_busy() {
+                continue;
+            }
+            if queue.queue.front().is_some_and(|first| first.to != to) {
+                // A record for another destination came in before the one for which the key stood here.
+                self.line_up(&key);
                 continue;
             }
             let Some(queued) = queue.queue.pop_front() else { continue };
@@ -280,9 +392,9 @@ impl Window {
         }
     }
 
-    /// Whether the next record to start is one to be careful with.
-    pub(super) fn next_needs_care(&self) -> bool {
-        !self.careful_line.is_empty()
+    /// Whether the next record to start, to one of the destinations that may take one, is one to be careful with.
+    pub(super) fn next_needs_care(&self, may: impl Fn(usize) -> bool) -> bool {
+        (0..self.lines.len()).any(|to| self.lines[to].needs_care() && may(to))
     }
 
     /// From now on records may be taken in as ones to be careful with.
@@ -293,9 +405,7 @@ impl Window {
     /// No record needs care any more.
     pub(super) fn end_care(&mut self) {
         self.care = false;
-        let mut line = std::mem::take(&mut self.careful_line);
-        line.append(&mut self.line);
-        self.line = line;
+        self.lines.iter_mut().for_each(Line::end_care);
     }
 
     /// The record was published: its key goes on at once, and its outcome is to be settled.
@@ -319,10 +429,8 @@ impl Window {
         if key_goes == KeyGoes::On {
             return Vec::new();
         }
-        queue.closed = true;
-        queue.unread_after = None;
-        queue.held_back.retain(|position| *position == record.position);
-        let dropped = std::mem::take(&mut queue.queue);
+        queue.close(record.position);
+        let dropped = queue.take_behind(record.position);
         dropped.iter().for_each(|queued| self.forget(queued.record.position));
         dropped.into()
     }
@@ -364,8 +472,10 @@ impl Window {
             return false;
         }
         self.in_flight -= 1;
+        self.accounts.end(entry.account);
         entry.stage = stage;
         if stage == Stage::Settling {
+            self.accounts.release(entry.account, entry.bytes);
             self.bytes -= std::mem::take(&mut entry.bytes);
         }
         true
@@ -399,6 +509,7 @@ impl Window {
                 queue.closed_for_read = true;
                 self.closed_while_reading.push(key.clone());
             }
+            queue.open();
         }
         self.offer_refill(key);
         self.line_up(key);
@@ -449,18 +560,20 @@ impl Window {
         }
     }
 
+    /// A record that was dropped has an attempt to be taken back: it is in hand until that is settled, so that it is not read
+    /// with the attempt that was not made.
+    pub(super) fn releasing(&mut self, queued: &Queued) {
+        let record = &queued.record;
+        let (lane, token, held_back) = (record.lane, queued.token, record.held_back);
+        let entry = InHand { lane, token, stage: Stage::Settling, bytes: 0, account: queued.to, held_back };
+        self.in_hand.insert(record.position, entry);
+    }
+
     /// Drops what waits for its turn in this lane, and returns it. What is in flight or being settled stays.
     pub(super) fn drop_queued(&mut self, lane: Lane) -> Vec<Queued> {
         let mut dropped = Vec::new();
-        for line in [&mut self.line, &mut self.careful_line] {
-            let (gone, kept) = std::mem::take(line).into_iter().partition::<VecDeque<_>, _>(
-                |head| matches!(head, Head::Loose(queued) if queued.record.lane == lane),
-            );
-            *line = kept;
-            dropped.extend(gone.into_iter().filter_map(|head| match head {
-                Head::Loose(queued) => Some(queued),
-                Head::Key(_) => None,
-            }));
+        for line in &mut self.lines {
+            dropped.append(&mut line.take_loose(|queued| queued.record.lane == lane));
         }
         for queue in self.keys.values_mut().filter(|queue| queue.lane == lane) {
             queue
@@ -502,22 +615,21 @@ impl Window {
             self.bytes -= entry.bytes;
             if entry.stage == Stage::InFlight {
                 self.in_flight -= 1;
+                self.accounts.end(entry.account);
+            }
+            if matches!(entry.stage, Stage::Queued | Stage::InFlight) {
+                self.accounts.release(entry.account, entry.bytes);
             }
         }
     }
 
     fn push_head(&mut self, head: Head) {
-        let careful = match &head {
-            Head::Loose(queued) => queued.careful,
-            Head::Key(key) => {
-                self.keys.get(key).and_then(|queue| queue.queue.front()).is_some_and(|first| first.careful)
-            }
+        let first = match &head {
+            Head::Loose(queued) => Some(queued),
+            Head::Key(key) => self.keys.get(key).and_then(|queue| queue.queue.front()),
         };
-        if careful && self.care {
-            self.careful_line.push_back(head);
-        } else {
-            self.line.push_back(head);
-        }
+        let Some((to, careful)) = first.map(|first| (first.to, first.careful)) else { return };
+        self.lines[to].push(head, careful && self.care);
     }
 
     /// Puts a key in line if it has a record that may start, and forgets it if there is nothing to remember.
@@ -527,7 +639,24 @@ impl Window {
             self.keys.remove(key);
         } else if !queue.in_line && !queue.is_busy() && !queue.queue.is_empty() {
             queue.in_line = true;
+            self.charge(key);
             self.push_head(Head::Key(key.clone()));
+        }
+    }
+
+    /// Puts the records of a key on the account of the destination that they wait for now: that of the first.
+    fn charge(&mut self, key: &Key) {
+        let Some(queue) = self.keys.get_mut(key) else { return };
+        let Some(to) = queue.queue.front().map(|first| first.to).filter(|to| *to != queue.charged) else {
+            return;
+        };
+        queue.charged = to;
+        for queued in &queue.queue {
+            if let Some(entry) = self.in_hand.get_mut(&queued.record.position) {
+                self.accounts.release(entry.account, entry.bytes);
+                self.accounts.take(to, entry.bytes);
+                entry.account = to;
+            }
         }
     }
 

@@ -4,6 +4,8 @@ mod bounds;
 mod care;
 mod dead;
 mod delays;
+mod destinations;
+mod destinations_away;
 mod ending;
 mod errors;
 mod failures;

@@ -3,6 +3,7 @@
 mod clock;
 mod crowd;
 mod messages;
+mod routes;
 mod store;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 pub(crate) use self::clock::{JumpingClock, outbox_on_jumping_clock};
 pub(crate) use self::crowd::Crowd;
 pub(crate) use self::messages::*;
+pub(crate) use self::routes::*;
 pub(crate) use self::store::{Fault, Op, TappedStore};
 
 /// An outbox in memory on virtual time, and the store through which a relay sees it.
