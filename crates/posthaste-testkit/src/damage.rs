@@ -105,7 +105,7 @@ fn one(valid: &[&str], random: &mut fastrand::Rng) -> Vec<u8> {
             }
             4 if at < text.len() => text[at] = random.u8(..),
             _ => {
-                drop(text.splice(at..at, random.choice(PIECES).copied().unwrap_or_default().iter().copied()))
+                drop(text.splice(at..at, random.choice(PIECES).copied().unwrap_or_default().iter().copied()));
             }
         }
     }
@@ -120,7 +120,9 @@ mod tests {
     #[test]
     fn inputs_are_many_and_a_panic_comes_through() {
         let seen = RefCell::new(HashSet::new());
-        super::damaged(&["a valid text", "another"], |input| drop(seen.borrow_mut().insert(input.to_vec())));
+        super::damaged(&["a valid text", "another"], |input| {
+            seen.borrow_mut().insert(input.to_vec());
+        });
         assert!(seen.borrow().len() > 1_000, "{} different ones", seen.borrow().len());
         let count = Cell::new(0);
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

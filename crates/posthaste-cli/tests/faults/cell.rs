@@ -112,12 +112,10 @@ impl Cell {
             until("the relay ends", || struck.has_ended());
             return;
         }
+        let said = format!("failpoint {}", self.place);
+        scene.relays.until(&format!("{self:?}: the panic"), || scene.relays.log().contains(&said));
         scene.let_go();
         self.goes_on(scene, struck);
-        assert!(
-            scene.relays.log().contains(&format!("failpoint {}", self.place)),
-            "{self:?}: it did not panic"
-        );
     }
 
     /// The relay works again by itself, and ends as it should.
