@@ -190,10 +190,23 @@ mod tests {
             "mysql://ann:Geh3im@db.example:3311/shop?ssl-mode=REQUIRED",
             "mariadb://us%40er:Geh3im@[::1]/d?socket=%2Ftmp%2Fs&ssl-mode=verify_ca&ssl-ca=/no/such/file",
         ];
+        // Damage may have put it where the name of an option stands, which may be quoted.
+        let in_its_place = |url: &str| {
+            url.matches("Geh3im").count() == 1
+                && url.split('?').next().is_some_and(|place| place.contains(":Geh3im@"))
+        };
         posthaste_testkit::damaged_text(&valid, |url| {
             if let Err(error) = Target::parse(url) {
-                assert!(!format!("{error:?} {error}").contains("Geh3im"), "{error}");
+                assert!(!in_its_place(url) || !format!("{error:?} {error}").contains("Geh3im"), "{error}");
             }
         });
+    }
+
+    #[test]
+    fn neither_options_nor_stores_show_their_password() {
+        let options = crate::MySqlOptions::new("mysql://ann:Geh3im@127.0.0.1:1/d");
+        let store = crate::MySqlStore::new(options.clone()).unwrap();
+        let said = format!("{options:?} {store:?} {:?}", store.outbox());
+        assert!(!said.contains("Geh3im"), "{said}");
     }
 }

@@ -194,10 +194,27 @@ mod tests {
             "postgres://ann:Geh3im@a,b:7/d?sslmode=verify-full&sslrootcert=/no/such/file&target_session_attrs=any",
             "host=h user=u password='Geh3im' schema=s sslmode='require'",
         ];
+        // Damage may have put it where the name of an option stands, which may be quoted.
+        let in_its_place = |url: &str| {
+            url.matches("Geh3im").count() == 1
+                && url
+                    .split('?')
+                    .next()
+                    .is_some_and(|place| place.contains(":Geh3im@") || place.contains(" password='Geh3im' "))
+        };
         posthaste_testkit::damaged_text(&valid, |url| {
             if let Err(error) = parse(url) {
-                assert!(!format!("{error:?} {error}").contains("Geh3im"), "{error}");
+                assert!(!in_its_place(url) || !format!("{error:?} {error}").contains("Geh3im"), "{error}");
             }
         });
+    }
+
+    #[test]
+    fn neither_options_nor_stores_show_their_password() {
+        let url = "postgres://ann:Geh3im@127.0.0.1:1/d";
+        let options = crate::PostgresOptions::new(url).listen_url(url);
+        let store = crate::PostgresStore::new(options.clone()).unwrap();
+        let said = format!("{options:?} {store:?} {:?}", store.outbox());
+        assert!(!said.contains("Geh3im"), "{said}");
     }
 }

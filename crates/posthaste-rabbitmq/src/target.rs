@@ -219,13 +219,18 @@ mod tests {
             "amqps://an%40n:Geh3im@rabbit.internal:7000/%2Fshop?exchange=ev%20ents&routing_key=%7Bevent_type%7D",
             "amqp://ann:Geh3im@[::1]/v?mandatory=false&channels=2&heartbeat=5&declare=topic&cacertfile=/ca.pem",
         ];
+        // Damage may have put it where the name of an option stands, which may be quoted.
+        let in_its_place = |url: &str| {
+            url.matches("Geh3im").count() == 1
+                && url.split('?').next().is_some_and(|place| place.contains(":Geh3im@"))
+        };
         posthaste_testkit::damaged_text(&valid, |url| {
             let parsed = options(url).and_then(|options| uri(&options).map(|_| options));
             let said = match parsed {
                 Ok(options) => format!("{options:?}"),
                 Err(error) => format!("{error:?} {error}"),
             };
-            assert!(!said.contains("Geh3im"), "{said}");
+            assert!(!in_its_place(url) || !said.contains("Geh3im"), "{said}");
         });
     }
 }

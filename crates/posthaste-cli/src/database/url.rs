@@ -206,10 +206,15 @@ mod tests {
             "mysql://ann:Geh3im@host/db?ssl-mode=required",
             "sqlite:./data/outbox.db",
         ];
+        // Damage may have put it where the name of an option stands, which may be quoted.
+        let in_its_place = |url: &str| {
+            url.matches("Geh3im").count() == 1
+                && url.split('?').next().is_some_and(|place| place.contains(":Geh3im@"))
+        };
         posthaste_testkit::damaged_text(&valid, |url| {
             let _ = (redact(url), has_password(url));
             if let Err(failure) = DatabaseUrl::parse(url) {
-                assert!(!format!("{failure:?}").contains("Geh3im"), "{failure:?}");
+                assert!(!in_its_place(url) || !format!("{failure:?}").contains("Geh3im"), "{failure:?}");
             }
         });
     }

@@ -2,8 +2,8 @@
 
 use crate::support::{Bed, Ran, run};
 
-/// In a payload, a header, an idempotency key, and what is made of them.
-const SECRETS: [&str; 4] = ["Zahl4711", "Kopf4711", "WmFobDQ3MTE", "Schlüssel4711"];
+/// In a payload, as it is and in base64, and in a header.
+const SECRETS: [&str; 3] = ["Zahl4711", "WmFobDQ3MTE", "Kopf4711"];
 
 fn keeps_secrets(ran: &Ran) {
     for secret in SECRETS {
@@ -19,7 +19,7 @@ pub(crate) fn no_content_of_a_message_is_logged_at_any_level(bed: &Bed) {
         keeps_secrets(&ran);
         ran
     };
-    let message = r#""headers":{"name":"Kopf4711"},"idempotency_key":"Schlüssel4711""#;
+    let message = r#""headers":{"name":"Kopf4711"},"idempotency_key":"key""#;
     let lines = [
         format!(r#"{{"event_type":"good","payload":{{"number":"Zahl4711"}},{message}}}"#),
         r#"{"event_type":"bad","payload":{"number":"Zahl4711"},"headers":{"name":"Kopf4711"}}"#.to_owned(),
