@@ -2,9 +2,11 @@
 //! database does without an outbox: the *floor*.
 //!
 //! [`load`] says what is to be done, [`ground`] where; [`enqueue`], [`drain`], [`mixed`], [`floor`] and [`idle`] do it;
-//! [`book`] accounts for the messages, [`gauge`] for the cost, [`report`] for the result.
+//! [`book`] accounts for the messages, [`gauge`] for the cost, [`report`] for the result; [`suite`] does many of them, and makes
+//! charts.
 
 mod book;
+mod broker;
 mod destination;
 mod drafts;
 pub(crate) mod drain;
@@ -19,4 +21,5 @@ pub(crate) mod mixed;
 mod produce;
 pub(crate) mod repeat;
 mod report;
+pub(crate) mod suite;
 mod watched;

@@ -11,11 +11,15 @@ mod database;
 mod demo;
 mod durations;
 mod failure;
+mod health;
+mod http;
 mod logging;
+mod metrics;
 mod ndjson;
 mod numbers;
 mod output;
 mod progress;
+mod service;
 mod shutdown;
 mod stdout_check;
 mod stdout_publisher;
@@ -85,10 +89,11 @@ async fn dispatch(target: &Target, command: Command, sources: &Sources) -> Resul
 }
 
 /// Options that hold a URL, and the variables in which it is better placed.
-const URLS: [(&str, &str, &str); 3] = [
+const URLS: [(&str, &str, &str); 4] = [
     ("database_url", "--database-url", "POSTHASTE_DATABASE_URL"),
     ("listen_url", "--listen-url", "POSTHASTE_LISTEN_URL"),
     ("to", "--to", "POSTHASTE_TO"),
+    ("bench_to", "--to", "POSTHASTE_BENCH_TO"),
 ];
 
 /// A command line that was parsed.

@@ -31,6 +31,15 @@ pub(crate) struct Connections {
     lock_timeout: Duration,
 }
 
+/// What begins a transaction of several round trips. Should this process freeze or vanish in its middle, the server ends it
+/// after a few seconds and so its locks: otherwise they would last for as long as a connection may be idle.
+pub(crate) const BEGIN: &str = "SET SESSION wait_timeout = 5;START TRANSACTION";
+/// How many answers [`BEGIN`] brings.
+pub(crate) const BEGIN_ANSWERS: usize = 2;
+/// What ends it well.
+pub(crate) const COMMIT: &str = "COMMIT;SET SESSION wait_timeout = 28800";
+const ROLL_BACK: &str = "ROLLBACK;SET SESSION wait_timeout = 28800";
+
 /// The place of one connection.
 #[derive(Default)]
 struct Slot {
@@ -186,14 +195,16 @@ fn patience(lock_timeout: Duration) -> Duration {
 }
 
 /// What each of our sessions is set to, whatever the server's defaults. Times are UTC. Strict, so that nothing is ever cut
-/// off without an error. READ COMMITTED, which takes no gap locks.
+/// off without an error. READ COMMITTED, which takes no gap locks. A statement that stops coming or whose answer is not
+/// taken ends with its connection.
 fn session_settings(lock_timeout: Duration) -> String {
     let (seconds, patience) = (lock_timeout.as_secs().max(1), patience(lock_timeout).as_secs());
     format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET NAMES utf8mb4; \
          SET SESSION time_zone = '+00:00', SESSION autocommit = 1, \
          SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO', \
-         SESSION wait_timeout = {patience}, SESSION sql_safe_updates = 0, SESSION sql_select_limit = DEFAULT, \
+         SESSION wait_timeout = {patience}, SESSION net_read_timeout = 10, SESSION net_write_timeout = 10, \
+         SESSION sql_safe_updates = 0, SESSION sql_select_limit = DEFAULT, \
          SESSION innodb_lock_wait_timeout = {seconds}, SESSION lock_wait_timeout = {seconds}"
     )
 }
@@ -264,6 +275,11 @@ pub(crate) async fn ask<Q: Queryable>(
 }
 
 impl Session {
+    /// Which server it is.
+    pub(crate) fn server(&self) -> Server {
+        self.live.server
+    }
+
     /// Whether the connection was made for this session.
     pub(crate) fn is_new(&self) -> bool {
         self.is_new
@@ -296,7 +312,7 @@ impl Session {
             Ok(_) => self.slot.live = Some(self.live),
             Err(failure) if failure.is_fatal() => {}
             Err(_) => {
-                if self.ask("ROLLBACK").await.is_ok() {
+                if self.ask(ROLL_BACK).await.is_ok() {
                     self.slot.live = Some(self.live);
                 }
             }

@@ -6,6 +6,7 @@ use posthaste::{Relay, Retain};
 use tokio::task::JoinSet;
 
 use super::book::Book;
+use super::broker::{self, Broker};
 use super::destination::Noting;
 use super::floor;
 use super::gauge::Gauge;
@@ -23,12 +24,17 @@ pub(super) async fn run(stage: &Stage) -> Result<Run, Failure> {
         return drain(stage).await;
     }
     let what = floor::name(stage);
-    if stage.floor_first {
+    let run = if stage.floor_first {
         let floor = floor::mark(stage).await?;
-        return Ok(drain(stage).await?.over(what, floor));
+        drain(stage).await?.over(what, floor)
+    } else {
+        let run = drain(stage).await?;
+        run.over(what, floor::mark(stage).await?)
+    };
+    match &stage.broker {
+        Some(broker) => Ok(run.over(broker::FLOOR, broker.alone(stage).await?)),
+        None => Ok(run),
     }
-    let run = drain(stage).await?;
-    Ok(run.over(what, floor::mark(stage).await?))
 }
 
 async fn drain(stage: &Stage) -> Result<Run, Failure> {
@@ -36,7 +42,8 @@ async fn drain(stage: &Stage) -> Result<Run, Failure> {
     let held = if stage.load.hold_snapshot { Some(stage.ground.hold_snapshot().await?) } else { None };
     let expected = stage.drafts.expected();
     let book = Arc::new(Book::new(stage.load.messages()).in_order_of(stage.load.keys));
-    let noting = Noting::new(book.clone(), stage.drafts.clone(), None);
+    let noting =
+        Noting::new(book.clone(), stage.drafts.clone(), stage.broker.as_deref().map(Broker::publisher));
     let before = stage.ground.counters(0).await?;
     let relays: Vec<_> =
         (0..stage.load.relays.get()).map(|_| relay(stage, &noting)).collect::<Result<_, _>>()?;

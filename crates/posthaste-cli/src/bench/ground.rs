@@ -33,8 +33,9 @@ pub(super) trait Ground: Send + Sync {
     /// Forgets all messages.
     async fn empty(&self) -> Result<(), Failure>;
 
-    /// Lets the server do now what it would do some time: statistics, clearing away, checkpoints.
-    async fn tidy(&self) -> Result<(), Failure>;
+    /// Lets the server do now what it would do some time: statistics, clearing away, and where there is much to write,
+    /// a checkpoint.
+    async fn tidy(&self, much: bool) -> Result<(), Failure>;
 
     /// Marks (or deletes) up to so many pending rows in one statement on the server, and says how many there were.
     async fn mark(&self, rows: u32, delete: bool) -> Result<u64, Failure>;

@@ -11,17 +11,16 @@ use super::repeat::Stage;
 use super::report::Run;
 use crate::failure::Failure;
 
-/// How long a relay is watched, once it has calmed down.
-const WATCHED: Duration = Duration::from_secs(10);
-const CALM: Duration = Duration::from_secs(2);
+/// How long a relay gets to calm down, as a part of the time for which it is watched.
+const CALM: f64 = 0.2;
 
-pub(super) async fn run(stage: &Stage) -> Result<Run, Failure> {
+pub(super) async fn run(stage: &Stage, watched: Duration) -> Result<Run, Failure> {
     let noting = Noting::new(Arc::new(Book::new(0)), stage.drafts.clone(), None);
     let relays = Relays::start(stage, &noting)?;
-    tokio::time::sleep(CALM).await;
+    tokio::time::sleep(watched.mul_f64(CALM)).await;
     let before = stage.ground.counters(0).await?;
     let gauge = Gauge::start();
-    tokio::time::sleep(WATCHED).await;
+    tokio::time::sleep(watched).await;
     let taken = gauge.stop();
     let server = stage.ground.counters(0).await?.since(&before);
     relays.stop().await?;

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::book::Book;
+use super::broker::Broker;
 use super::destination::Noting;
 use super::drain::{check_table, relay};
 use super::enqueue::{FLOOR, bare};
@@ -43,7 +44,8 @@ async fn mixed(stage: &Stage) -> Result<Run, Failure> {
     let book = Book::new(load.messages()).with_times();
     // Transactions of one key that overlap have no defined order.
     let book = Arc::new(if load.producers.get() == 1 { book.in_order_of(load.keys) } else { book });
-    let noting = Noting::new(book.clone(), stage.drafts.clone(), None);
+    let noting =
+        Noting::new(book.clone(), stage.drafts.clone(), stage.broker.as_deref().map(Broker::publisher));
     let before = stage.ground.counters(0).await?;
     let producers = Producers::connect(&*stage.ground, Way::Outbox, load.producers.get()).await?;
     let relays = Relays::start(stage, &noting)?;

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 
+use super::broker::Broker;
 use super::drafts::Drafts;
 use super::ground::{self, Ground};
 use super::load::Load;
@@ -22,7 +24,8 @@ pub(crate) enum What {
     Drain,
     Mixed,
     Floor,
-    Idle,
+    /// Watched for so long.
+    Idle(Duration),
 }
 
 impl What {
@@ -32,14 +35,16 @@ impl What {
             Self::Drain => "drain",
             Self::Mixed => "mixed",
             Self::Floor => "floor",
-            Self::Idle => "idle",
+            Self::Idle(_) => "idle",
         }
     }
 }
 
 /// How it is measured.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct How {
+    /// The URL of a broker to publish to.
+    pub(crate) to: Option<String>,
     /// Without the floor.
     pub(crate) no_floor: bool,
     /// Without progress.
@@ -48,11 +53,16 @@ pub(crate) struct How {
     pub(crate) with_parent: bool,
 }
 
+/// From so many messages on, what they left to be written would be written while it is measured.
+const MUCH: u64 = 10_000;
+
 /// All that one run needs.
 pub(super) struct Stage {
     pub(super) ground: Arc<dyn Ground>,
     pub(super) load: Load,
     pub(super) drafts: Arc<Drafts>,
+    /// The destination; none: nothing.
+    pub(super) broker: Option<Arc<Broker>>,
     pub(super) how: How,
     /// Whether the floor comes before, which is so every other time.
     pub(super) floor_first: bool,
@@ -76,7 +86,7 @@ impl Stage {
         let filling = super::produce::fill(&*self.ground, &self.load, &self.drafts, &done);
         let count = || done.load(std::sync::atomic::Ordering::Relaxed);
         self.watched(self.load.messages(), "filled in", count, filling).await?;
-        self.ground.tidy().await
+        self.ground.tidy(self.load.messages() >= MUCH).await
     }
 
     /// The same place for the warm-up.
@@ -85,10 +95,11 @@ impl Stage {
         let drafts = Arc::new(Drafts::new(&load));
         Some(Self {
             ground: self.ground.clone(),
+            broker: self.broker.clone(),
             load,
             drafts,
-            how: How { quiet: true, ..self.how },
-            ..*self
+            how: How { quiet: true, ..self.how.clone() },
+            floor_first: self.floor_first,
         })
     }
 
@@ -98,7 +109,7 @@ impl Stage {
             What::Drain => drain::run(self).await,
             What::Mixed => mixed::run(self).await,
             What::Floor => floor::run(self).await,
-            What::Idle => idle::run(self).await,
+            What::Idle(watched) => idle::run(self, watched).await,
         }
     }
 }
@@ -106,6 +117,7 @@ impl Stage {
 /// Does a benchmark as often as its load says.
 pub(crate) async fn repeat(target: &Target, load: Load, what: What, how: How) -> Result<Report, Failure> {
     load.check()?;
+    how.to.as_deref().map_or(Ok(()), Broker::check)?;
     let mut requests = StopRequests::listen()?;
     let drafts = Arc::new(Drafts::new(&load));
     let (mut runs, mut grounds, mut server) = (Vec::new(), Vec::new(), String::new());
@@ -114,15 +126,27 @@ pub(crate) async fn repeat(target: &Target, load: Load, what: What, how: How) ->
         if !how.quiet {
             note(&format!("working in {}", ground.name()));
         }
-        let stage = Stage {
-            ground: ground.clone(),
-            load: load.clone(),
-            drafts: drafts.clone(),
-            how,
-            floor_first: turn % 2 == 0,
+        let work = async {
+            let broker = match &how.to {
+                Some(url) => Some(Arc::new(Broker::open(url, queue_name(&*ground)).await?)),
+                None => None,
+            };
+            let stage = Stage {
+                ground: ground.clone(),
+                broker: broker.clone(),
+                load: load.clone(),
+                drafts: drafts.clone(),
+                how: how.clone(),
+                floor_first: turn % 2 == 0,
+            };
+            let run = stage.run(what).await;
+            if let Some(broker) = broker {
+                broker.close().await;
+            }
+            Ok((ground.server().await?, run?))
         };
         let done = tokio::select! {
-            done = async { Ok((ground.server().await?, stage.run(what).await?)) } => done,
+            done = work => done,
             () = requests.next() => Err(Failure::failed("interrupted; what was made for the benchmark is removed")),
             () = parent_gone(how.with_parent) => Err(Failure::silent()),
         };
@@ -134,15 +158,14 @@ pub(crate) async fn repeat(target: &Target, load: Load, what: What, how: How) ->
         grounds.push(ground.name().to_owned());
     }
     let median = median(&runs)?;
-    Ok(Report {
-        benchmark: what.name().to_owned(),
-        server,
-        to: "null".to_owned(),
-        grounds,
-        load,
-        median,
-        runs,
-    })
+    let to = if how.to.is_some() { "amqp" } else { "null" }.to_owned();
+    Ok(Report { benchmark: what.name().to_owned(), server, to, grounds, load, median, runs })
+}
+
+/// A name for a queue that nobody else has.
+fn queue_name(ground: &dyn Ground) -> String {
+    let ground = ground.name().rsplit('/').next().unwrap_or_default();
+    format!("posthaste-bench-{ground}-{}", std::process::id())
 }
 
 /// Waits for the end of the process that started this one.

@@ -9,7 +9,7 @@ use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use crate::support::{Bed, numbered_lines};
 
 /// The broker that the tests are given. Without one they fail.
-fn broker() -> String {
+pub(crate) fn broker() -> String {
     std::env::var("POSTHASTE_TEST_RABBITMQ").unwrap_or_else(|_| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/rabbitmq-server");
         let output = std::process::Command::new(script).arg("start").output().unwrap();

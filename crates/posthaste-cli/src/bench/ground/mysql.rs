@@ -154,7 +154,7 @@ impl Ground for MySqlGround {
         self.run(&format!("TRUNCATE {}.bare", self.name)).await
     }
 
-    async fn tidy(&self) -> Result<(), Failure> {
+    async fn tidy(&self, _much: bool) -> Result<(), Failure> {
         self.run(&format!("ANALYZE TABLE {}.outbox", self.name)).await
     }
 

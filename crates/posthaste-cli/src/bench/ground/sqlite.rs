@@ -107,7 +107,7 @@ impl Ground for SqliteGround {
         })
     }
 
-    async fn tidy(&self) -> Result<(), Failure> {
+    async fn tidy(&self, _much: bool) -> Result<(), Failure> {
         self.with(|connection| connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)"))
     }
 
