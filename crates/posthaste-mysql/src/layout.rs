@@ -186,8 +186,8 @@ impl Found {
             format!("ADD COLUMN {name} {}", what.replace("{lanes}", &lanes.to_string()))
         };
         let index = |(name, on): &(&str, &str)| format!("ADD INDEX {name} ({on})");
-        let copies = |it: &&(&str, &str)| self.copies_for_generated && it.1.contains("GENERATED");
-        let (copied, others): (Vec<_>, Vec<_>) = self.missing_columns().partition(copies);
+        let is_copied = |it: &&(&str, &str)| self.copies_for_generated && it.1.contains("GENERATED");
+        let (copied, others): (Vec<_>, Vec<_>) = self.missing_columns().partition(is_copied);
         let mut changes: Vec<_> = others.into_iter().map(column).collect();
         if !copied.is_empty() {
             // Together, so that it is copied once.

@@ -67,18 +67,14 @@ impl Inner {
         let settlements: Vec<_> = ours.iter().filter(is_record).copied().collect();
         let statements = self.statements(&settlements, request.delete_processed);
         let lanes = ours.iter().map(|it| (it.record.lane, it.record.token)).collect();
-        match self.fenced(session, request.relay, &lanes, &statements).await? {
-            Some(applied) => {
-                report.applied = applied;
-                report.gone = ours.len().saturating_sub(applied);
-                Ok(true)
-            }
-            None => {
-                let held = self.held(session, request.relay, &lanes).await?;
-                ours.retain(|it| held.get(&it.record.lane) == Some(&it.record.token));
-                Ok(false)
-            }
+        if let Some(applied) = self.fenced(session, request.relay, &lanes, &statements).await? {
+            report.applied = applied;
+            report.gone = ours.len().saturating_sub(applied);
+            return Ok(true);
         }
+        let held = self.held(session, request.relay, &lanes).await?;
+        ours.retain(|it| held.get(&it.record.lane) == Some(&it.record.token));
+        Ok(false)
     }
 
     /// Runs statements in one transaction and one round trip, if the relay holds all these lanes under these tokens. Returns
