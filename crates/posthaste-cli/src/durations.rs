@@ -140,4 +140,17 @@ mod tests {
         assert_eq!(text(3_725), "1h 2m");
         assert_eq!(text(7 * 86_400), "7d");
     }
+
+    #[test]
+    fn no_damaged_duration_panics() {
+        posthaste_testkit::damaged_text(&["30s", "1h 30m", "7days", "250ms", "forever", "1.5s"], |text| {
+            for duration in [parse(text), parse_delay(text)].into_iter().flatten() {
+                let _ = human(duration);
+            }
+            let _ = parse_or_forever(text);
+            if let Ok(seconds) = text.parse() {
+                let _ = delay_from_seconds(seconds);
+            }
+        });
+    }
 }

@@ -15,6 +15,8 @@ pub(crate) struct Failure {
     place: Option<String>,
     message: String,
     hint: Option<String>,
+    /// Whether it may go away by itself.
+    may_pass: bool,
 }
 
 const FAILED: u8 = 1;
@@ -23,22 +25,22 @@ const BAD_INPUT: u8 = 2;
 impl Failure {
     /// The command could not be carried out: exit code 1.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
-        Self { code: FAILED, place: None, message: message.into(), hint: None }
+        Self { code: FAILED, place: None, message: message.into(), hint: None, may_pass: false }
     }
 
     /// The command was asked for something that makes no sense: exit code 2.
     pub(crate) fn bad_input(message: impl Into<String>) -> Self {
-        Self { code: BAD_INPUT, place: None, message: message.into(), hint: None }
+        Self { code: BAD_INPUT, place: None, message: message.into(), hint: None, may_pass: false }
     }
 
     /// Everything that is to be said has been said: exit code 1.
     pub(crate) fn silent() -> Self {
-        Self { code: FAILED, place: None, message: String::new(), hint: None }
+        Self { code: FAILED, place: None, message: String::new(), hint: None, may_pass: false }
     }
 
     /// The reader of the output went away. There is nobody to tell, and nothing went wrong.
     fn reader_gone() -> Self {
-        Self { code: 0, place: None, message: String::new(), hint: None }
+        Self { code: 0, place: None, message: String::new(), hint: None, may_pass: false }
     }
 
     /// Adds what to do about it.
@@ -59,6 +61,16 @@ impl Failure {
             Some(line) => self.at(format_args!("line {line}")),
             None => self,
         }
+    }
+
+    /// Whether it may go away by itself: a server that cannot be reached may be there later.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.may_pass
+    }
+
+    /// What went wrong, without passwords.
+    pub(crate) fn text(&self) -> String {
+        redact(&self.message)
     }
 
     /// Tells the user, and gives the exit code.
@@ -89,12 +101,13 @@ pub(crate) fn note(text: &str) {
 impl From<posthaste::Error> for Failure {
     fn from(error: posthaste::Error) -> Self {
         let message = with_sources(&error);
-        let failure = match error.kind() {
+        let mut failure = match error.kind() {
             ErrorKind::InvalidMessage | ErrorKind::PayloadTooLarge | ErrorKind::InvalidInput => {
                 Self::bad_input(message)
             }
             _ => Self::failed(message),
         };
+        failure.may_pass = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Conflict);
         match hint_for(error.kind()) {
             // The store may have said it already, and better.
             Some(hint)

@@ -21,7 +21,7 @@ pub(crate) struct LogArgs {
     #[arg(long, value_enum, default_value = "text", value_name = "FORMAT", env = "POSTHASTE_LOG_FORMAT")]
     log_format: Format,
 
-    /// How much is logged; -q, -v and RUST_LOG go before it
+    /// How much is logged; -q, -v and `RUST_LOG` go before it
     #[arg(long, value_enum, default_value = "info", value_name = "LEVEL", env = "POSTHASTE_LOG_LEVEL")]
     log_level: Level,
 

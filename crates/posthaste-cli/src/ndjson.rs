@@ -355,4 +355,24 @@ mod tests {
         let failure = reader.next().unwrap().unwrap_err();
         assert!(format!("{failure:?}").contains("the line has more than"), "{failure:?}");
     }
+
+    #[test]
+    fn no_damaged_line_panics_and_what_is_taken_can_be_checked() {
+        let valid = [
+            r#"{"event_type":"order.created","aggregate_type":"order","aggregate_id":"7","payload":{"b":1,"a":1.0,"a":2}}"#,
+            r#"{"event_type":"e","payload_base64":"AAECAw==","content_type":"application/octet-stream","delay":"30s"}"#,
+            r#"{"event_type":"e","headers":{"a":"\u00e9","b":""},"idempotency_key":"k","delay":0.5,"payload":null}"#,
+            r#"{"event_type":"e","id":"0198c7b2-7d3e-7000-8000-000000000000","payload":"text"}"#,
+        ];
+        let rules = Rules::default();
+        posthaste_testkit::damaged(&valid, |line| {
+            if let Ok(message) = parse_line(line) {
+                let _ = rules.check(&message);
+            }
+        });
+        posthaste_testkit::damaged(&valid, |lines| {
+            let reader = Reader::new(lines, Rules::default());
+            let _ = reader.take(1_000).count();
+        });
+    }
 }

@@ -5,10 +5,11 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use mysql_async::TxOpts;
 use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, TxOpts};
 use posthaste::{
     BoxError, LeaseRequest, Message, Outcome, ReadRequest, RecordRef, Relay, RelayId, Retain, SettleRequest,
     Settlement, Store, publish_fn,
@@ -50,32 +51,47 @@ async fn drain(fixture: &Fixture, retain: Retain) -> f64 {
     rate(ROWS, began.elapsed())
 }
 
-/// What a loop of the usual kind does, without publishing: pick and lock 200 rows, mark or delete them, commit.
+/// What workers of the usual kind do, without publishing: each picks and locks 100 rows, marks or deletes them, and commits.
 async fn usual_loop(fixture: &Fixture, delete: bool) -> f64 {
-    let mut conn = fixture.database.client().await;
+    const WORKERS: usize = 8;
+    let mut conns = Vec::new();
+    for _ in 0..WORKERS {
+        let mut conn = fixture.database.client().await;
+        conn.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await.unwrap();
+        conns.push(conn);
+    }
+    let left = Arc::new(AtomicUsize::new(ROWS));
     let began = Instant::now();
-    let mut left = ROWS;
-    while left > 0 {
-        let mut tx = conn.start_transaction(TxOpts::default()).await.unwrap();
-        let pick = "SELECT id, aggregate_type, aggregate_id, event_type, payload, headers FROM outbox \
-                    WHERE status = 0 ORDER BY id LIMIT 200 FOR UPDATE SKIP LOCKED";
-        let rows: Vec<mysql_async::Row> = tx.query(pick).await.unwrap();
-        let ids: Vec<_> = rows
-            .iter()
-            .map(|row| {
-                format!("X'{}'", uuid::Uuid::from_slice(&row.get::<Vec<u8>, _>(0).unwrap()).unwrap().simple())
-            })
-            .collect();
-        let what = if delete {
-            format!("DELETE FROM outbox WHERE id IN ({})", ids.join(","))
-        } else {
-            format!("UPDATE outbox SET status = 1, processed_at = NOW(6) WHERE id IN ({})", ids.join(","))
-        };
-        tx.query_drop(what).await.unwrap();
-        tx.commit().await.unwrap();
-        left -= ids.len();
+    let mut workers = Vec::new();
+    for conn in conns {
+        workers.push(tokio::spawn(usual_worker(conn, delete, left.clone())));
+    }
+    for worker in workers {
+        worker.await.unwrap();
     }
     rate(ROWS, began.elapsed())
+}
+
+async fn usual_worker(mut conn: Conn, delete: bool, left: Arc<AtomicUsize>) {
+    while left.load(Ordering::Relaxed) > 0 {
+        let mut tx = conn.start_transaction(TxOpts::default()).await.unwrap();
+        let pick = "SELECT id, aggregate_type, aggregate_id, event_type, payload, headers, created_at, attempt_count \
+                    FROM outbox WHERE status = ? ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED";
+        let rows: Vec<mysql_async::Row> = tx.exec(pick, (0, 100)).await.unwrap();
+        let ids: Vec<Vec<u8>> = rows.iter().map(|row| row.get(0).unwrap()).collect();
+        if !ids.is_empty() {
+            let places = vec!["?"; ids.len()].join(",");
+            let what = if delete {
+                format!("DELETE FROM outbox WHERE id IN ({places})")
+            } else {
+                format!("UPDATE outbox SET status = 1, processed_at = NOW(6) WHERE id IN ({places})")
+            };
+            let count = ids.len();
+            tx.exec_drop(what, ids).await.unwrap();
+            left.fetch_sub(count, Ordering::Relaxed);
+        }
+        tx.commit().await.unwrap();
+    }
 }
 
 async fn drain_against_the_usual_loop(server: Server) {

@@ -31,6 +31,15 @@ pub(crate) struct Connections {
     lock_timeout: Duration,
 }
 
+/// What begins a transaction of several round trips. Should this process freeze or vanish in its middle, the server ends it
+/// after a few seconds and so its locks: otherwise they would last for as long as a connection may be idle.
+pub(crate) const BEGIN: &str = "SET SESSION wait_timeout = 5;START TRANSACTION";
+/// How many answers [`BEGIN`] brings.
+pub(crate) const BEGIN_ANSWERS: usize = 2;
+/// What ends it well.
+pub(crate) const COMMIT: &str = "COMMIT;SET SESSION wait_timeout = 28800";
+const ROLL_BACK: &str = "ROLLBACK;SET SESSION wait_timeout = 28800";
+
 /// The place of one connection.
 #[derive(Default)]
 struct Slot {
@@ -44,6 +53,8 @@ struct Slot {
 pub(crate) struct Live {
     conn: Option<Conn>,
     pub(crate) server: Server,
+    /// When it was last used.
+    used_at: Instant,
 }
 
 /// Which server it is.
@@ -106,7 +117,8 @@ impl Connections {
         let slot = self.slots[usage as usize % self.slots.len()].clone();
         let taken = tokio::time::timeout_at(deadline, async {
             let mut slot = slot.lock_owned().await;
-            let kept = slot.live.take();
+            let longest = patience(self.lock_timeout) / 2;
+            let kept = slot.live.take().filter(|live| live.used_at.elapsed() < longest);
             let is_new = kept.is_none();
             let live = match kept {
                 Some(live) => live,
@@ -164,7 +176,7 @@ async fn within<T>(
 async fn open(target: &Target, limit: Duration, lock_timeout: Duration) -> Result<Live, Failure> {
     let conn = within(limit, Conn::new(target.opts.clone())).await?;
     let server = Server { is_mariadb: false, version: (0, 0) };
-    let mut live = Live { conn: Some(conn), server };
+    let mut live = Live { conn: Some(conn), server, used_at: Instant::now() };
     let set_up = tokio::time::timeout(limit, async {
         let version = live.ask("SELECT VERSION()").await?.pop();
         let version = version.and_then(|mut answer| answer.rows.pop()).and_then(|mut row| row.take(0));
@@ -176,15 +188,23 @@ async fn open(target: &Target, limit: Duration, lock_timeout: Duration) -> Resul
     Ok(live)
 }
 
+/// How long the server waits for us to go on before it ends a session. A relay that is frozen or cut off in the middle of a
+/// transaction holds locks that hide its lanes from others; the server would wait for hours.
+fn patience(lock_timeout: Duration) -> Duration {
+    Duration::from_secs(lock_timeout.mul_f64(2.0).as_secs().max(1) + 1)
+}
+
 /// What each of our sessions is set to, whatever the server's defaults. Times are UTC. Strict, so that nothing is ever cut
-/// off without an error. READ COMMITTED, which takes no gap locks.
+/// off without an error. READ COMMITTED, which takes no gap locks. A statement that stops coming or whose answer is not
+/// taken ends with its connection.
 fn session_settings(lock_timeout: Duration) -> String {
-    let seconds = lock_timeout.as_secs().max(1);
+    let (seconds, patience) = (lock_timeout.as_secs().max(1), patience(lock_timeout).as_secs());
     format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET NAMES utf8mb4; \
          SET SESSION time_zone = '+00:00', SESSION autocommit = 1, \
          SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO', \
-         SESSION wait_timeout = 28800, SESSION sql_safe_updates = 0, SESSION sql_select_limit = DEFAULT, \
+         SESSION wait_timeout = {patience}, SESSION net_read_timeout = 10, SESSION net_write_timeout = 10, \
+         SESSION sql_safe_updates = 0, SESSION sql_select_limit = DEFAULT, \
          SESSION innodb_lock_wait_timeout = {seconds}, SESSION lock_wait_timeout = {seconds}"
     )
 }
@@ -255,6 +275,11 @@ pub(crate) async fn ask<Q: Queryable>(
 }
 
 impl Session {
+    /// Which server it is.
+    pub(crate) fn server(&self) -> Server {
+        self.live.server
+    }
+
     /// Whether the connection was made for this session.
     pub(crate) fn is_new(&self) -> bool {
         self.is_new
@@ -282,11 +307,12 @@ impl Session {
     /// The session is over: the connection goes back to its place unless the result puts it in doubt. What is left open
     /// of a transaction is rolled back.
     pub(crate) async fn done<T>(mut self, result: Result<T, Failure>) -> Result<T, Failure> {
+        self.live.used_at = Instant::now();
         match &result {
             Ok(_) => self.slot.live = Some(self.live),
             Err(failure) if failure.is_fatal() => {}
             Err(_) => {
-                if self.ask("ROLLBACK").await.is_ok() {
+                if self.ask(ROLL_BACK).await.is_ok() {
                     self.slot.live = Some(self.live);
                 }
             }

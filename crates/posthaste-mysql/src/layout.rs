@@ -3,7 +3,7 @@
 use posthaste::{Error, ErrorKind};
 
 use crate::options::{MySqlOptions, Payload};
-use crate::table::TableName;
+use posthaste::dialect::MySqlTable;
 
 /// The columns that are ours, with which an outbox of velmie's is completed: each has a default, so that who does not know
 /// them goes on writing.
@@ -25,6 +25,9 @@ const COLUMNS: [(&str, &str); 7] = [
          NULL)) VIRTUAL",
     ),
 ];
+
+/// What a change is marked with for which the server copies the table.
+const COPIES: &str = "/* copies the whole table */";
 
 /// The indexes besides the primary key.
 const INDEXES: [(&str, &str); 3] = [
@@ -50,9 +53,12 @@ const EXPECTED: [(&str, &[&str]); 13] = [
     ("created_ts", &["bigint"]),
 ];
 
-/// The statements that make an outbox with all that belongs to it.
-pub(crate) fn outbox(table: &TableName, options: &MySqlOptions) -> String {
-    let columns: Vec<_> = columns(options.lanes).map(|(name, what)| format!("    {name} {what}")).collect();
+/// The statements that make an outbox with all that belongs to it. Its generated columns are stored: a settle and the purge
+/// behind it need not reckon them again. An outbox that is there is not copied for that; it gets them virtual.
+pub(crate) fn outbox(table: &MySqlTable, options: &MySqlOptions) -> String {
+    let stored = |what: String| what.replace("VIRTUAL", "STORED");
+    let columns: Vec<_> =
+        columns(options.lanes).map(|(name, what)| format!("    {name} {}", stored(what))).collect();
     let indexes: Vec<_> = INDEXES.iter().map(|(name, on)| format!("    KEY {name} ({on})")).collect();
     let partition = match options.partition {
         None => "",
@@ -78,11 +84,11 @@ pub(crate) fn outbox(table: &TableName, options: &MySqlOptions) -> String {
 }
 
 /// The statements that make an inbox.
-pub(crate) fn inbox(table: &TableName) -> String {
+pub(crate) fn inbox(table: &MySqlTable) -> String {
     with_names(table, include_str!("migrations/0002_inbox.sql"))
 }
 
-fn with_names(table: &TableName, template: &str) -> String {
+fn with_names(table: &MySqlTable, template: &str) -> String {
     let mut sql = String::with_capacity(template.len() + 256);
     let mut rest = template;
     while let Some((before, behind)) = rest.split_once("{outbox") {
@@ -112,10 +118,25 @@ fn columns(lanes: u16) -> impl Iterator<Item = (&'static str, String)> {
     COLUMNS.iter().map(move |(name, what)| (*name, what.replace("{lanes}", &lanes.to_string())))
 }
 
+/// Refuses a table of an engine that knows no transactions.
+pub(crate) fn check_engine(table: &str, engine: &str) -> Result<(), Error> {
+    if engine.eq_ignore_ascii_case("InnoDB") {
+        return Ok(());
+    }
+    let engine = if engine.is_empty() { "a view" } else { engine };
+    let text = format!(
+        "{table} is {engine}, not an InnoDB table: it would not be part of a transaction; \
+         ALTER TABLE {table} ENGINE=InnoDB, or choose another name"
+    );
+    Err(Error::new(ErrorKind::ForeignTable, text))
+}
+
 /// What a table that is there has.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) engine: String,
+    /// Whether the server copies the table to add a generated column: MariaDB does where it is partitioned.
+    pub(crate) copies_for_generated: bool,
     /// Names and types, in lower case.
     pub(crate) columns: Vec<(String, String)>,
     /// Names, and the columns they are on.
@@ -124,15 +145,9 @@ pub(crate) struct Found {
 
 impl Found {
     /// Whether the table can be an outbox: with `InnoDB`, and the columns of velmie's.
-    pub(crate) fn check(&self, table: &TableName) -> Result<(), Error> {
+    pub(crate) fn check(&self, table: &MySqlTable) -> Result<(), Error> {
         let refused = |text: String| Err(Error::new(ErrorKind::ForeignTable, text));
-        if !self.engine.eq_ignore_ascii_case("InnoDB") {
-            let engine = if self.engine.is_empty() { "a view" } else { &self.engine };
-            return refused(format!(
-                "{table} is {engine}, not an InnoDB table: messages would not be part of a transaction; \
-                 ALTER TABLE {table} ENGINE=InnoDB, or choose another name"
-            ));
-        }
+        check_engine(&table.to_string(), &self.engine)?;
         for (name, types) in EXPECTED {
             match self.columns.iter().find(|(column, _)| column == name) {
                 None => {
@@ -171,7 +186,16 @@ impl Found {
             format!("ADD COLUMN {name} {}", what.replace("{lanes}", &lanes.to_string()))
         };
         let index = |(name, on): &(&str, &str)| format!("ADD INDEX {name} ({on})");
-        self.missing_columns().map(column).chain(self.missing_indexes().map(index)).collect()
+        let is_copied = |it: &&(&str, &str)| self.copies_for_generated && it.1.contains("GENERATED");
+        let (copied, others): (Vec<_>, Vec<_>) = self.missing_columns().partition(is_copied);
+        let mut changes: Vec<_> = others.into_iter().map(column).collect();
+        if !copied.is_empty() {
+            // Together, so that it is copied once.
+            let columns: Vec<_> = copied.into_iter().map(column).collect();
+            changes.push(format!("{} {COPIES}", columns.join(", ")));
+        }
+        changes.extend(self.missing_indexes().map(index));
+        changes
     }
 }
 
@@ -179,8 +203,8 @@ impl Found {
 mod tests {
     use super::*;
 
-    fn table(name: &str) -> TableName {
-        TableName::parse(name).unwrap()
+    fn table(name: &str) -> MySqlTable {
+        MySqlTable::parse(name).unwrap()
     }
 
     #[test]
@@ -212,7 +236,7 @@ mod tests {
         let velmie = || Found {
             engine: "InnoDB".into(),
             columns: EXPECTED.iter().map(column).collect(),
-            indexes: vec![],
+            ..Found::default()
         };
         velmie().check(&table("t")).unwrap();
         assert_eq!(velmie().changes(64).len(), COLUMNS.len() + INDEXES.len());

@@ -7,7 +7,7 @@ use mysql_async::Row;
 use posthaste::{Error, Lane, LaneLease, LeaseRequest, Leases, RelayId};
 
 use crate::connection::{Session, Use, first, get};
-use crate::error::{DEADLOCK, Failure};
+use crate::error::{DEADLOCK, Failure, LOCKED};
 use crate::schema::check_version;
 use crate::store::{Inner, TRIES};
 use crate::value::{int, lane, limit, list, micros, text, uuid};
@@ -17,8 +17,8 @@ const DOING: &str = "renewing the lease";
 const MAX_NAME_CHARS: usize = 1_000;
 
 impl Inner {
-    /// Renews the lease and takes free lanes, in one transaction: locks what the relay holds, locks what is free, and
-    /// takes it after another look, so that a lease that is renewed at the same moment is never overlooked.
+    /// Renews the lease, and takes free lanes: two transactions, each of one round trip, so that no lock of theirs waits for
+    /// this process. Before each go reads that lock nothing.
     pub(crate) async fn lease(&self, request: &LeaseRequest) -> Result<Leases, Error> {
         let limit = self.limit().min((request.duration / 2).max(Duration::from_millis(100)));
         let mut tries = 0;
@@ -46,76 +46,71 @@ impl Inner {
             ("duration", int(micros(request.duration))),
         ]);
         let own = self.sql.lease_own.bind(std::slice::from_ref(&me));
-        let own = session.rows_of(&format!("START TRANSACTION;{renew};{own}"), 2).await?;
-        let own = lanes_of(&own)?;
-        let held = self.sql.lease_held.bind(&[me.clone(), ("lanes", stored(&own))]);
         let live = self.sql.lease_live.bind(std::slice::from_ref(&me));
-        let mut answers = session.ask(&format!("{held};{live}")).await?.into_iter();
-        let held = answers.next().map(|answer| answer.rows).unwrap_or_default();
-        let live = answers.next().map(|answer| answer.rows).unwrap_or_default();
+        let mut looked =
+            session.ask(&format!("{own};{live};{}", self.sql.lease_live_ids.text())).await?.into_iter();
+        let mut next = || looked.next().map(|answer| answer.rows).unwrap_or_default();
+        let (own, live, live_ids) = (lanes_of(&next())?, next(), next());
         check_version(first(&live, "version")?)?;
         let (total, live): (usize, usize) = (first(&live, "total")?, first(&live, "live")?);
         let share = total.div_ceil(live.max(1));
-        let held = lanes_of(&held)?;
-        let given_back = self.give_back(session, request, &held).await?;
-        let want = share.saturating_sub(held.len() - given_back);
-        let from_expired = self.take(session, request, want).await?;
-        let lanes = self.sql.lease_lanes.bind(&[me]);
-        let lanes = session.rows_of(&format!("{lanes};COMMIT"), 0).await?;
+        let give_back: BTreeSet<_> =
+            request.give_back.iter().copied().filter(|lane| own.contains(lane)).collect();
+        let give_back = self.sql.lease_give_back.bind(&[me.clone(), ("lanes", stored(&give_back))]);
+        let held = self.sql.lease_held.bind(&[me, ("lanes", stored(&own))]);
+        let batch = format!("START TRANSACTION;{renew};{give_back};{held};COMMIT");
+        let held = session.rows_of(&batch, 3).await?;
+        let want = share.saturating_sub(held.len());
+        let taken = if want == 0 { None } else { self.take(session, request, &live_ids, want).await? };
+        let (rows, from_expired) = taken.unwrap_or((held, BTreeSet::new()));
         let lease = |row: &Row| {
             let lane = lane(get(row, "lane")?);
             Ok(LaneLease { lane, token: get(row, "token")?, from_expired: from_expired.contains(&lane) })
         };
-        Ok(Leases { lanes: lanes.iter().map(lease).collect::<Result<_, Failure>>()?, share, total })
+        Ok(Leases { lanes: rows.iter().map(lease).collect::<Result<_, Failure>>()?, share, total })
     }
 
-    /// Gives lanes back, if they are held. Returns how many were.
-    async fn give_back(
-        &self,
-        session: &mut Session,
-        request: &LeaseRequest,
-        held: &BTreeSet<Lane>,
-    ) -> Result<usize, Failure> {
-        let lanes: BTreeSet<_> =
-            request.give_back.iter().copied().filter(|lane| held.contains(lane)).collect();
-        if lanes.is_empty() {
-            return Ok(0);
-        }
-        let values = [("relay", uuid(request.relay.0)), ("lanes", stored(&lanes))];
-        session.ask(&self.sql.lease_give_back.bind(&values)).await?;
-        Ok(lanes.len())
-    }
-
-    /// Takes at most `want` free lanes. Returns those whose owner's lease ran out.
+    /// Takes at most `want` free lanes. Returns all that are held then, and those whose owner's lease ran out; nothing where
+    /// there was none to take, or somebody else was at it.
     async fn take(
         &self,
         session: &mut Session,
         request: &LeaseRequest,
+        live: &[Row],
         want: usize,
-    ) -> Result<BTreeSet<Lane>, Failure> {
-        if want == 0 {
-            return Ok(BTreeSet::new());
-        }
-        let live = session.rows(&self.sql.lease_live_ids.text()).await?;
+    ) -> Result<Option<(Vec<Row>, BTreeSet<Lane>)>, Failure> {
         let live = live.iter().map(|row| Ok(uuid(crate::connection::get_uuid(row, "id")?)));
         let live = live.collect::<Result<Vec<_>, Failure>>()?;
         let kept = list(request.give_back.iter().map(|lane| int(lane.0)).chain([int(-1)]));
         let me = ("relay", uuid(request.relay.0));
-        let live = if live.is_empty() { me.1.clone() } else { list(live) };
+        let live = list(live.into_iter().chain([me.1.clone()]));
         let values = [me.clone(), ("kept", kept), ("live", live), ("most", limit(want))];
         let free = session.rows(&self.sql.lease_free.bind(&values)).await?;
         if free.is_empty() {
-            return Ok(BTreeSet::new());
+            return Ok(None);
         }
-        let lanes = stored(&lanes_of(&free)?);
-        session.ask(&self.sql.lease_take.bind(&[me, ("lanes", lanes)])).await?;
+        let lanes = ("lanes", stored(&lanes_of(&free)?));
+        let lock = self.sql.lease_lock.bind(std::slice::from_ref(&lanes));
+        let take = self.sql.lease_take.bind(&[me.clone(), lanes]);
+        let lanes = self.sql.lease_lanes.bind(&[me]);
+        let mut answers = match session.ask(&format!("START TRANSACTION;{lock};{take};{lanes};COMMIT")).await
+        {
+            Ok(answers) => answers.into_iter().skip(1),
+            Err(failure) if failure.code().is_some_and(|code| LOCKED.contains(&code)) => {
+                session.ask("ROLLBACK").await?;
+                return Ok(None);
+            }
+            Err(failure) => return Err(failure),
+        };
+        let locked = answers.next().map(|answer| answer.rows).unwrap_or_default();
         let mut expired = BTreeSet::new();
-        for row in &free {
+        for row in &locked {
             if get::<bool>(row, "expired")? {
                 expired.insert(lane(get(row, "lane")?));
             }
         }
-        Ok(expired)
+        let held = answers.nth(1).ok_or_else(crate::connection::nothing_came_back)?.rows;
+        Ok(Some((held, expired)))
     }
 
     /// Gives everything back.

@@ -10,8 +10,8 @@ use crate::connection::{Session, first, get};
 use crate::error::Failure;
 use crate::options::Partition;
 use crate::store::{Inner, MySqlStore};
-use crate::table::quote;
 use crate::value::{Literal, date, days, text};
+use posthaste::dialect::MySqlTable;
 
 const DOING: &str = "looking after the partitions";
 /// How long a change may wait for its lock, and so how long it may make others wait behind it.
@@ -302,9 +302,10 @@ impl Inner {
         found: &Found,
         missing: &[(String, i64)],
     ) -> Result<(), Failure> {
-        let last = quote(&found.last);
-        let parts =
-            missing.iter().map(|(name, end)| format!("PARTITION {} VALUES LESS THAN ({end})", quote(name)));
+        let last = MySqlTable::quote(&found.last);
+        let parts = missing
+            .iter()
+            .map(|(name, end)| format!("PARTITION {} VALUES LESS THAN ({end})", MySqlTable::quote(name)));
         let parts: Vec<_> = parts.chain([format!("PARTITION {last} VALUES LESS THAN MAXVALUE")]).collect();
         let split =
             format!("ALTER TABLE {} REORGANIZE PARTITION {last} INTO ({})", self.table, parts.join(", "));
@@ -330,7 +331,7 @@ impl Inner {
         }
         report.kept = self.not_over(session, &old).await?;
         if report.kept.is_empty() {
-            let names: Vec<_> = old.iter().map(|name| quote(name)).collect();
+            let names: Vec<_> = old.iter().map(|name| MySqlTable::quote(name)).collect();
             session.ask(&format!("ALTER TABLE {} DROP PARTITION {}", self.table, names.join(", "))).await?;
             report.dropped = old;
         }
@@ -342,7 +343,7 @@ impl Inner {
     async fn not_over(&self, session: &mut Session, partitions: &[String]) -> Result<Vec<String>, Failure> {
         let mut kept = Vec::new();
         for name in partitions {
-            let partition = Literal::made(quote(name));
+            let partition = Literal::made(MySqlTable::quote(name));
             let sql = self.sql.partition_has_pending.bind(&[("partition", partition)]);
             if first(&session.rows(&sql).await?, "pending")? {
                 kept.push(name.clone());

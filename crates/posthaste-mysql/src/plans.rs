@@ -9,8 +9,8 @@ use crate::layout;
 use crate::options::MySqlOptions;
 use crate::settle::row;
 use crate::sql::Sql;
-use crate::table::TableName;
 use crate::value::{Literal, created_ts, int, limit, list, uuid};
+use posthaste::dialect::MySqlTable;
 
 const URLS: [(&str, &str); 2] = [
     ("POSTHASTE_TEST_MYSQL", "mysql://root@127.0.0.1:33069/mysql"),
@@ -140,7 +140,7 @@ async fn every_hot_statement_takes_its_index_on_empty_and_on_full_tables() {
         let mut conn = Conn::new(opts).await.unwrap();
         let database = format!("posthaste_test_{}", Uuid::new_v4().simple());
         conn.query_drop(format!("CREATE DATABASE {database}; USE {database}")).await.unwrap();
-        let table = TableName::parse("outbox").unwrap();
+        let table = MySqlTable::parse("outbox").unwrap();
         for statement in layout::statements(&layout::outbox(&table, &MySqlOptions::new("mysql://h/d"))) {
             conn.query_drop(statement).await.unwrap();
         }

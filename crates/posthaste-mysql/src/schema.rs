@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use posthaste::dialect::MySqlTable;
 use posthaste::{Error, ErrorKind, Migration};
 
 use crate::connection::{Session, Use, first, get};
@@ -25,6 +26,8 @@ const LONGEST: Duration = Duration::from_hours(24);
 
 /// Every migration of this version.
 pub(crate) const ALL: [i64; 2] = [OUTBOX, INBOX];
+
+const SIDE_TABLES: [&str; 5] = ["migrations", "lane", "relay", "key", "inbox"];
 
 /// The ways in which a table can be changed, the gentlest first.
 const WAYS: [&str; 3] = ["ALGORITHM=INSTANT", "ALGORITHM=INPLACE, LOCK=NONE", "ALGORITHM=COPY"];
@@ -141,17 +144,30 @@ impl Inner {
         };
         Ok(Some(Found {
             engine: get::<Option<String>>(table, "engine")?.unwrap_or_default(),
+            copies_for_generated: session.server().is_mariadb
+                && get::<Option<bool>>(table, "partitioned")?.unwrap_or_default(),
             columns: pairs(&answers[1], "type")?,
             indexes: pairs(&answers[2], "columns")?,
         }))
     }
 
+    /// The names of the side tables that are there. Each must be of an engine that knows transactions and locks of rows.
+    async fn side_tables(&self, session: &mut Session) -> Result<BTreeSet<String>, Failure> {
+        let names = SIDE_TABLES.map(|suffix| self.table.derived(suffix));
+        let tables = list(names.iter().map(|name| text(name)));
+        let found = self.sql.tables_found.bind(&[("database", text(&self.database)), ("tables", tables)]);
+        let mut there = BTreeSet::new();
+        for row in session.rows(&found).await? {
+            let (name, engine): (String, Option<String>) = (get(&row, "name")?, get(&row, "engine")?);
+            layout::check_engine(&MySqlTable::quote(&name), engine.as_deref().unwrap_or_default())?;
+            there.insert(name);
+        }
+        Ok(there)
+    }
+
     async fn state(&self, session: &mut Session) -> Result<State, Failure> {
         let names = ["migrations", "inbox"].map(|suffix| self.table.derived(suffix));
-        let tables = list(names.iter().map(|name| text(name)));
-        let there = self.sql.tables_found.bind(&[("database", text(&self.database)), ("tables", tables)]);
-        let there: BTreeSet<String> =
-            session.rows(&there).await?.iter().map(|row| get(row, "name")).collect::<Result<_, _>>()?;
+        let there = self.side_tables(session).await?;
         let outbox = self.found(session).await?;
         if !there.contains(&names[0]) {
             if there.contains(&names[1]) {
@@ -212,6 +228,7 @@ impl Inner {
 
     /// Refuses a table that is there and cannot be worked with.
     pub(crate) async fn check_table(&self, session: &mut Session) -> Result<(), Failure> {
+        self.side_tables(session).await?;
         let Some(found) = self.found(session).await? else { return Ok(()) };
         Ok(found.check(&self.table)?)
     }
@@ -233,7 +250,8 @@ impl MySqlStore {
     /// `ALTER TABLE`. Nothing where there is no such table, or nothing is missing.
     ///
     /// Each is done without copying the table where the server can (`ALGORITHM=INSTANT`, then `INPLACE, LOCK=NONE`);
-    /// adding an index reads the whole table. Before a change that copies the table, a warning is logged.
+    /// adding an index reads the whole table. A change for which the server copies the table, while producers wait, says so in a
+    /// comment (MariaDB does that to partitioned tables), and before it is made a warning is logged.
     ///
     /// # Errors
     /// [`ErrorKind::ForeignTable`] if the table cannot be an outbox, and what the database reports.

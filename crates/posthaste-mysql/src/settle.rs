@@ -1,14 +1,16 @@
-//! Writing down what became of records: two round trips, one for the fence and one for the rest.
+//! Writing down what became of records, in one round trip: nothing stays locked while this process does something else, or
+//! nothing at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use posthaste::{
-    BeginAttempt, Error, Lane, Outcome, RecordRef, RelayId, SettleReport, SettleRequest, Settlement,
+    BeginAttempt, Error, ErrorKind, Lane, Outcome, RecordRef, RelayId, SettleReport, SettleRequest,
+    Settlement,
 };
 use uuid::Uuid;
 
 use crate::connection::{Answer, Session, Use, get};
-use crate::error::{DEADLOCK, Failure};
+use crate::error::{DEADLOCK, Failure, OUT_OF_RANGE};
 use crate::store::{Inner, TRIES};
 use crate::value::{Literal, bytes, created_ts, delay, int, lane, list, null, stored_attempts, text, uuid};
 
@@ -24,58 +26,93 @@ impl Inner {
         if request.settlements.is_empty() {
             return Ok(SettleReport::default());
         }
+        let mut report = SettleReport::default();
+        let mut ours: Vec<_> = request.settlements.iter().collect();
+        ours.sort_unstable_by_key(|it| it.record.id);
         let mut tries = 0;
-        loop {
+        // It is done again after a deadlock, and without the outcomes of lanes that are not ours.
+        while !ours.is_empty() {
             tries += 1;
             let mut session = self.session(Use::Settle, DOING).await?;
-            let settled = self.settle_in(&mut session, request).await;
+            let settled = self.settle_in(&mut session, request, &mut report, &mut ours).await;
             match session.done(settled).await {
+                Ok(true) => break,
+                Ok(false) if tries < 2 * TRIES => {}
+                Ok(false) => {
+                    return Err(Error::new(
+                        ErrorKind::Unavailable,
+                        "settling: the lanes keep changing hands",
+                    ));
+                }
                 Err(failure) if failure.code() == Some(DEADLOCK) && tries < TRIES => {}
-                settled => return settled.map_err(|failure| self.error(DOING, failure)),
+                Err(failure) => return Err(self.error(DOING, failure)),
             }
         }
+        let ours: BTreeSet<_> = ours.iter().map(|it| it.record.lane).collect();
+        let stale = || request.settlements.iter().filter(|it| !ours.contains(&it.record.lane));
+        report.stale = request.settlements.len() - report.applied - report.gone;
+        report.stale_lanes = stale().map(|it| it.record.lane).collect::<BTreeSet<_>>().into_iter().collect();
+        Ok(report)
     }
 
     async fn settle_in(
         &self,
         session: &mut Session,
         request: &SettleRequest,
-    ) -> Result<SettleReport, Failure> {
-        let lanes = request.settlements.iter().map(|it| it.record.lane).collect();
-        let held = self.fence(session, request.relay, &lanes).await?;
-        let mut report = SettleReport::default();
-        let mut stale_lanes = BTreeSet::new();
-        let mut ours = Vec::with_capacity(request.settlements.len());
-        for settlement in &request.settlements {
-            if held.get(&settlement.record.lane) == Some(&settlement.record.token) {
-                ours.push(settlement);
-            } else {
-                report.stale += 1;
-                stale_lanes.insert(settlement.record.lane);
-            }
-        }
-        report.stale_lanes = stale_lanes.into_iter().collect();
-        let fresh = ours.len();
+        report: &mut SettleReport,
+        ours: &mut Vec<&Settlement>,
+    ) -> Result<bool, Failure> {
         // The id is part of a position and names the row: a position that names another id is of no record.
-        ours.retain(|it| it.record.position.minor == it.record.id.as_uuid().as_u128());
-        ours.sort_unstable_by_key(|it| it.record.id);
-        let statements = self.statements(&ours, request.delete_processed);
-        let answers = session.ask(&format!("{}COMMIT", statements.concat())).await?;
-        report.applied = applied(&answers);
-        report.gone = fresh.saturating_sub(report.applied);
-        Ok(report)
+        let is_record = |it: &&&Settlement| it.record.position.minor == it.record.id.as_uuid().as_u128();
+        let settlements: Vec<_> = ours.iter().filter(is_record).copied().collect();
+        let statements = self.statements(&settlements, request.delete_processed);
+        let lanes = ours.iter().map(|it| (it.record.lane, it.record.token)).collect();
+        if let Some(applied) = self.fenced(session, request.relay, &lanes, &statements).await? {
+            report.applied = applied;
+            report.gone = ours.len().saturating_sub(applied);
+            return Ok(true);
+        }
+        let held = self.held(session, request.relay, &lanes).await?;
+        ours.retain(|it| held.get(&it.record.lane) == Some(&it.record.token));
+        Ok(false)
     }
 
-    /// Begins a transaction and locks those lanes that are the relay's. Returns them with their tokens.
-    async fn fence(
+    /// Runs statements in one transaction and one round trip, if the relay holds all these lanes under these tokens. Returns
+    /// how many rows they found; nothing was done where one lane is not the relay's.
+    async fn fenced(
         &self,
         session: &mut Session,
         relay: RelayId,
-        lanes: &BTreeSet<Lane>,
+        lanes: &BTreeSet<(Lane, i64)>,
+        statements: &[String],
+    ) -> Result<Option<usize>, Failure> {
+        let pair = |(lane, token): &(Lane, i64)| Literal::made(format!("({},{token})", lane.0));
+        let fence = self.sql.fence.bind(&[
+            ("relay", uuid(relay.0)),
+            ("lanes", list(lanes.iter().map(|(lane, _)| int(lane.0)))),
+            ("held", list(lanes.iter().map(pair))),
+            ("count", int(lanes.len() as u64)),
+        ]);
+        let statements = statements.concat();
+        match session.ask(&format!("START TRANSACTION;{fence};{statements}COMMIT")).await {
+            Ok(answers) => Ok(Some(applied(&answers))),
+            Err(failure) if failure.code() == Some(OUT_OF_RANGE) => {
+                session.ask("ROLLBACK").await?;
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Which of these lanes are the relay's now, with their tokens. Locks nothing.
+    async fn held(
+        &self,
+        session: &mut Session,
+        relay: RelayId,
+        lanes: &BTreeSet<(Lane, i64)>,
     ) -> Result<BTreeMap<Lane, i64>, Failure> {
-        let lanes = list(lanes.iter().map(|lane| int(lane.0)));
-        let fence = self.sql.fence.bind(&[("relay", uuid(relay.0)), ("lanes", lanes)]);
-        let rows = session.rows_of(&format!("START TRANSACTION;{fence}"), 1).await?;
+        let lanes = list(lanes.iter().map(|(lane, _)| int(lane.0)));
+        let rows = session.rows(&self.sql.held.bind(&[("relay", uuid(relay.0)), ("lanes", lanes)])).await?;
         rows.iter().map(|row| Ok((lane(get(row, "lane")?), get(row, "token")?))).collect()
     }
 
@@ -102,9 +139,7 @@ impl Inner {
 
     async fn begin_attempt_in(&self, session: &mut Session, attempt: &BeginAttempt) -> Result<bool, Failure> {
         let RecordRef { id, position, lane, token } = attempt.record;
-        let held = self.fence(session, attempt.relay, &[lane].into()).await?;
-        if held.get(&lane) != Some(&token) || position.minor != id.as_uuid().as_u128() {
-            session.ask("ROLLBACK").await?;
+        if position.minor != id.as_uuid().as_u128() {
             return Ok(false);
         }
         let begin = self.sql.begin_attempt.bind(&[
@@ -112,8 +147,8 @@ impl Inner {
             ("id", uuid(*id.as_uuid())),
             ("created_ts", int(created_ts(*id.as_uuid()))),
         ]);
-        let answers = session.ask(&format!("{begin};COMMIT")).await?;
-        Ok(applied(&answers) == 1)
+        let done = self.fenced(session, attempt.relay, &[(lane, token)].into(), &[begin + ";"]).await?;
+        Ok(done == Some(1))
     }
 }
 

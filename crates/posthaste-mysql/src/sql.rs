@@ -4,8 +4,8 @@
 //! values are bound here: each is written as a number, as a hexadecimal literal, or as a list of these (see `value.rs`). No
 //! setting of the session changes how they are read, and nothing in a value can end it.
 
-use crate::table::TableName;
 use crate::value::Literal;
+use posthaste::dialect::MySqlTable;
 
 macro_rules! statements {
     ($($name:ident),* $(,)?) => {
@@ -16,7 +16,7 @@ macro_rules! statements {
         }
 
         impl Sql {
-            pub(crate) fn new(table: &TableName) -> Self {
+            pub(crate) fn new(table: &MySqlTable) -> Self {
                 Self {
                     $($name: Statement::new(table, include_str!(concat!("sql/", stringify!($name), ".sql"))),)*
                 }
@@ -33,15 +33,14 @@ macro_rules! statements {
 
 statements! {
     table_found, columns_found, indexes_found, tables_found, migrations, note_migration,
-    enqueue, enqueue_key,
-    lease_renew, lease_own, lease_held, lease_live, lease_live_ids, lease_give_back, lease_free, lease_take, lease_lanes,
+    lease_renew, lease_own, lease_held, lease_live, lease_live_ids, lease_give_back, lease_free, lease_lock, lease_take, lease_lanes,
     leave_lanes, leave_relay,
     begin_read, probe, probe_due, read_lanes, page, page_arm, due, due_arm, payloads,
-    fence, begin_attempt, settle_processed, settle_delete, settle,
+    fence, held, begin_attempt, settle_processed, settle_delete, settle,
     upkeep_lease, purge_look, purge_delete, purge_keys, purge_relays, purge_inbox,
     list, show, dead, mend_lock_lanes, mend_lock_rows, mend_revise, redrive, discard,
     stats_ready, stats_held, stats_dead, stats_oldest, stats_oldest_due, stats_lanes, relays,
-    first_time, partitions_found, partition_has_pending, forget_keys, forget_seen,
+    partitions_found, partition_has_pending, forget_keys, forget_seen,
 }
 
 /// A statement with the table's names filled in, and places for values.
@@ -64,7 +63,7 @@ const PARTS: [(&str, &str); 3] = [
 impl Statement {
     /// Takes a template. Comment lines are left out; `{outbox}` and `{outbox_<suffix>}` stand for a table, `:name` for a
     /// value.
-    pub(crate) fn new(table: &TableName, template: &str) -> Self {
+    pub(crate) fn new(table: &MySqlTable, template: &str) -> Self {
         let mut pieces = Vec::new();
         let mut text = String::new();
         let template = with_parts(&without_comments(template));
@@ -149,7 +148,7 @@ mod tests {
 
     #[test]
     fn every_statement_is_filled_in_and_says_why() {
-        let table = TableName::parse("app.events").unwrap();
+        let table = MySqlTable::parse("app.events").unwrap();
         for (name, statement) in Sql::new(&table).all() {
             for piece in &statement.0 {
                 if let Piece::Text(text) = piece {
@@ -162,7 +161,7 @@ mod tests {
 
     #[test]
     fn neither_names_nor_values_are_taken_for_placeholders() {
-        let table = TableName::parse("a:b{outbox}").unwrap();
+        let table = MySqlTable::parse("a:b{outbox}").unwrap();
         let statement =
             Statement::new(&table, "-- why :not\nSELECT :x, :y FROM {outbox}, {outbox_key} -- end");
         let sql = statement.bind(&[("x", text(":y ' \\ {outbox}")), ("y", int(-7))]);

@@ -8,17 +8,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mysql_async::Row;
 use posthaste::{
-    BeginAttempt, Error, ErrorKind, LeaseRequest, Leases, Page, ReadRequest, RelayId, SettleReport,
-    SettleRequest, Store, UpkeepReport, UpkeepRequest, Waker,
+    BeginAttempt, Error, ErrorKind, Inbox, LeaseRequest, Leases, Outbox, Page, ReadRequest, RelayId,
+    SettleReport, SettleRequest, Store, UpkeepReport, UpkeepRequest, Waker,
 };
 
 use crate::connection::{Connections, Session, Use};
 use crate::error::Failure;
 use crate::options::MySqlOptions;
 use crate::sql::Sql;
-use crate::table::TableName;
 use crate::target::Target;
 use crate::upkeep::Purger;
+use posthaste::dialect::MySqlTable;
 
 /// An outbox in MySQL 8.0 or MariaDB 10.6, or later. Clones share the same connections.
 ///
@@ -30,12 +30,14 @@ pub struct MySqlStore(pub(crate) Arc<Inner>);
 /// What the clones of a store share.
 pub(crate) struct Inner {
     pub(crate) options: MySqlOptions,
-    pub(crate) table: TableName,
+    pub(crate) table: MySqlTable,
     /// The database that the table lies in.
     pub(crate) database: String,
     pub(crate) sql: Sql,
     pub(crate) connections: Connections,
     pub(crate) waker: Waker,
+    outbox: Outbox,
+    inbox: Inbox,
     pub(crate) purger: Purger,
     /// Whether the last read found about a record for each lane, or more.
     pub(crate) reads_find_much: AtomicBool,
@@ -49,8 +51,12 @@ impl MySqlStore {
     pub fn new(options: MySqlOptions) -> Result<Self, Error> {
         check(&options)?;
         let target = Target::parse(&options.url)?;
-        let table = TableName::parse(&options.table)?;
+        let table = MySqlTable::parse(&options.table)?;
         let database = table.database().unwrap_or(&target.database).to_owned();
+        let waker = Waker::default();
+        let outbox = Outbox::new(&options.table)?;
+        let outbox = outbox.with_rules(options.rules.clone()).with_waker(waker.clone());
+        let inbox = Inbox::new(&options.table)?;
         Ok(Self(Arc::new(Inner {
             sql: Sql::new(&table),
             connections: Connections::new(
@@ -60,7 +66,9 @@ impl MySqlStore {
                 // The server gives up first, so that the connection can be kept.
                 options.statement_timeout.mul_f64(0.75),
             ),
-            waker: Waker::default(),
+            waker,
+            outbox,
+            inbox,
             purger: Purger::default(),
             reads_find_much: AtomicBool::new(false),
             database,
@@ -95,6 +103,32 @@ impl MySqlStore {
     /// Safe.
     pub async fn client(&self) -> Result<mysql_async::Conn, Error> {
         self.0.connections.start().await.map_err(|failure| self.0.error("connecting", failure))
+    }
+
+    /// The producer's side of this outbox, for transactions of any driver. Its receipts wake the relays of this store in
+    /// this process.
+    ///
+    /// ```no_run
+    /// use mysql_async::TxOpts;
+    /// use mysql_async::prelude::Queryable;
+    /// use posthaste::{BoxError, Message, Outbox};
+    ///
+    /// # async fn place_order(outbox: &Outbox, conn: &mut mysql_async::Conn) -> Result<(), BoxError> {
+    /// let mut tx = conn.start_transaction(TxOpts::default()).await?;
+    /// tx.query_drop("UPDATE orders SET state = 'paid' WHERE id = 7").await?;
+    /// let message = Message::new("order.paid").aggregate("order", 7).json(&serde_json::json!({"id": 7}))?;
+    /// let receipt = outbox.enqueue(&mut tx, &message).await?;
+    /// tx.commit().await?;
+    /// receipt.wake();
+    /// # Ok(()) }
+    /// ```
+    pub fn outbox(&self) -> Outbox {
+        self.0.outbox.clone()
+    }
+
+    /// The inbox of the same name.
+    pub fn inbox(&self) -> Inbox {
+        self.0.inbox.clone()
     }
 
     /// What wakes the relays of this store in this process.

@@ -183,4 +183,17 @@ mod tests {
             assert!(!format!("{error:?} {error}").contains("secret"), "{error:?}");
         }
     }
+
+    #[test]
+    fn no_damaged_url_panics_or_shows_its_password() {
+        let valid = [
+            "mysql://ann:Geh3im@db.example:3311/shop?ssl-mode=REQUIRED",
+            "mariadb://us%40er:Geh3im@[::1]/d?socket=%2Ftmp%2Fs&ssl-mode=verify_ca&ssl-ca=/no/such/file",
+        ];
+        posthaste_testkit::damaged_text(&valid, |url| {
+            if let Err(error) = Target::parse(url) {
+                assert!(!format!("{error:?} {error}").contains("Geh3im"), "{error}");
+            }
+        });
+    }
 }

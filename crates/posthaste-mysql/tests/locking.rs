@@ -10,10 +10,10 @@ use std::time::Duration;
 use mysql_async::TxOpts;
 use mysql_async::prelude::Queryable;
 use posthaste::{
-    Admin, DeadSelection, DueRecords, Lane, LeaseRequest, Message, Mode, Outcome, ReadRequest, Record,
-    RecordRef, RelayId, Scan, SettleRequest, Settlement, Store, UpkeepRequest,
+    Admin, DeadSelection, DueRecords, Lane, LeaseRequest, Message, Mode, Outbox, Outcome, ReadRequest,
+    Record, RecordRef, RelayId, Scan, SettleRequest, Settlement, Store, UpkeepRequest,
 };
-use posthaste_mysql::{MySqlOutbox, MySqlStore};
+use posthaste_mysql::MySqlStore;
 use support::{Database, SERVERS, Server, enqueue, everything};
 
 const PRODUCERS: usize = 50;
@@ -21,7 +21,7 @@ const RELAYS: usize = 10;
 const EACH: usize = 20;
 
 /// A transaction that does business and enqueues; what it meets is not to be an error.
-async fn produce(database: Arc<Database>, outbox: Arc<MySqlOutbox>, producer: usize) {
+async fn produce(database: Arc<Database>, outbox: Arc<Outbox>, producer: usize) {
     let mut conn = database.client().await;
     // The server's own default, with its gap locks: what most producers use.
     conn.query_drop(

@@ -96,10 +96,19 @@ fn lease(relay: RelayId) -> LeaseRequest {
 
 #[tokio::test]
 async fn a_server_that_becomes_read_only_or_restarts_is_ridden_out() {
-    let mut server = OwnServer::start("restart", &[]);
+    // Defaults under which a session that does not say otherwise never sees what is committed after its first look.
+    let defaults = ["--autocommit=0", "--transaction-isolation=REPEATABLE-READ"];
+    let mut server = OwnServer::start("restart", &defaults);
     let store = migrated(&server).await;
     let me = RelayId::random();
     assert_eq!(store.lease(&lease(me)).await.unwrap().lanes.len(), 64);
+    for seen in 0..4 {
+        assert_eq!(store.read(&everything()).await.unwrap().records.len(), seen, "no snapshot is kept");
+        let mut producer = store.client().await.unwrap();
+        let mut tx = producer.start_transaction(TxOpts::default()).await.unwrap();
+        store.outbox().enqueue(&mut tx, &Message::new("e").payload("1")).await.unwrap();
+        tx.commit().await.unwrap();
+    }
     let mut conn = server.client().await;
     conn.query_drop("SET GLOBAL super_read_only = 1").await.unwrap();
     let error = store.lease(&lease(me)).await.unwrap_err();
@@ -117,7 +126,7 @@ async fn a_server_that_becomes_read_only_or_restarts_is_ridden_out() {
     conn.query_drop("SET GLOBAL wait_timeout = 1").await.unwrap();
     store.leave(me).await.unwrap();
 
-    server.restart(&[]);
+    server.restart(&defaults);
     drop(server.client().await);
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {

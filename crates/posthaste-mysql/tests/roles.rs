@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use mysql_async::{Opts, OptsBuilder, TxOpts};
+use mysql_async::{Conn, Opts, OptsBuilder, TxOpts};
 use posthaste::{
     Admin, ErrorKind, LeaseRequest, Message, Outcome, RecordRef, RelayId, SettleRequest, Settlement, Store,
     UpkeepRequest,
@@ -34,6 +34,11 @@ impl Role {
         MySqlStore::new(options).unwrap()
     }
 
+    async fn connect(&self, database: &Database) -> Conn {
+        let url = database.server.url_of(&database.name, Some(&format!("{}:x", self.user)));
+        connect(OptsBuilder::from_opts(Opts::from_url(&url).unwrap()).prefer_socket(false).into()).await
+    }
+
     async fn drop(self, database: &Database) {
         database.execute(&format!("DROP USER '{}'@'%'", self.user)).await;
     }
@@ -49,9 +54,7 @@ async fn a_producer_needs_insert_and_nothing_else() {
         let fixture = Fixture::migrated(server, |options| options).await;
         let grants = [("INSERT", "outbox"), ("INSERT", "outbox_key")];
         let role = Role::new(&fixture.database, "prod", &grants).await;
-        let url = server.url_of(&fixture.database.name, Some(&format!("{}:x", role.user)));
-        let opts = OptsBuilder::from_opts(Opts::from_url(&url).unwrap()).prefer_socket(false);
-        let mut conn = connect(opts.into()).await;
+        let mut conn = role.connect(&fixture.database).await;
         let mut tx = conn.start_transaction(TxOpts::default()).await.unwrap();
         let outbox = fixture.store.outbox();
         let message = || Message::new("e").payload("1").idempotency_key("k");
@@ -65,6 +68,34 @@ async fn a_producer_needs_insert_and_nothing_else() {
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("docs/mysql.md"), "{error}");
         role.drop(&fixture.database).await;
+    }
+}
+
+/// An id that is there already, under a key that is not: the key was written, and is to be taken back.
+#[tokio::test]
+async fn only_to_take_a_key_back_a_producer_needs_more() {
+    for server in SERVERS {
+        let fixture = Fixture::migrated(server, |options| options).await;
+        let outbox = fixture.store.outbox();
+        let message = Message::new("e").payload("1");
+        enqueue(&fixture.database, &outbox, std::slice::from_ref(&message)).await;
+        let again = message.idempotency_key("k");
+        let grants = [("INSERT", "outbox"), ("INSERT", "outbox_key")];
+        for (more, kind) in [
+            (None, ErrorKind::PermissionDenied),
+            (Some(("SELECT, DELETE", "outbox_key")), ErrorKind::DuplicateId),
+        ] {
+            let grants: Vec<_> = grants.into_iter().chain(more).collect();
+            let role = Role::new(&fixture.database, "back", &grants).await;
+            let mut conn = role.connect(&fixture.database).await;
+            let mut tx = conn.start_transaction(TxOpts::default()).await.unwrap();
+            let error = outbox.enqueue(&mut tx, &again).await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            tx.rollback().await.unwrap();
+            let keys: i64 = fixture.database.value("SELECT COUNT(*) FROM outbox_key").await;
+            assert_eq!(keys, 0);
+            role.drop(&fixture.database).await;
+        }
     }
 }
 

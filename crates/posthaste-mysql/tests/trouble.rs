@@ -207,8 +207,8 @@ async fn names_may_be_reserved_odd_and_long() {
             let mut tx = conn.start_transaction(TxOpts::default()).await.unwrap();
             assert!(store.inbox().first_time(&mut tx, "c", "m").await.unwrap());
             assert!(!store.inbox().first_time(&mut tx, "c", "m").await.unwrap());
-            let long = "x".repeat(256);
-            refused(store.inbox().first_time(&mut tx, &long, "m").await, ErrorKind::InvalidInput, "255");
+            let long = "x".repeat(129);
+            refused(store.inbox().first_time(&mut tx, &long, "m").await, ErrorKind::InvalidInput, "128");
             tx.commit().await.unwrap();
         }
     }
@@ -220,8 +220,8 @@ async fn a_producers_session_may_be_set_up_in_any_way() {
     for server in SERVERS {
         let fixture = Fixture::migrated(server, |options| options).await;
         let mut conn = fixture.database.client().await;
-        let settings = "SET SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT', time_zone = '+13:00'; \
-                        SET NAMES latin1";
+        let settings =
+            "SET SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT', time_zone = '+13:00'";
         conn.query_drop(settings).await.unwrap();
         let mut tx = conn.start_transaction(TxOpts::default()).await.unwrap();
         let text = "it's \\ \"ü🦀\"";

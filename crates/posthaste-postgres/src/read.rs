@@ -5,7 +5,7 @@ use std::mem::take;
 
 use bytes::Bytes;
 use posthaste::{
-    DueRecords, Error, ErrorKind, Key, Keys, MessageId, Page, Position, Reached, ReadRequest, Record,
+    DueRecords, Error, ErrorKind, Key, Keys, Lane, MessageId, Page, Position, Reached, ReadRequest, Record,
 };
 use tokio::time::Instant;
 use tokio_postgres::Row;
@@ -283,7 +283,7 @@ impl<'a> Filling<'a> {
     /// Keeps room for a record that is due, as long as there is some.
     fn hold(&mut self, row: &Row) {
         if self.due.len() < most_due(self.request) && self.has_room_for(row) {
-            let record = to_record(row, true);
+            let record = to_record(row, lane(row.get(column::LANE)), true);
             self.note(row, &record);
             self.due.push(record);
         }
@@ -316,7 +316,7 @@ impl<'a> Filling<'a> {
         if !self.has_room_for(row) {
             return false;
         }
-        let record = to_record(row, false);
+        let record = to_record(row, self.request.scans[self.at.0].lane, false);
         if let Some(key) = record.key() {
             let of_key = self.per_key.entry(key.clone()).or_default();
             if *of_key >= self.request.max_per_key {
@@ -359,26 +359,29 @@ fn out_of_order() -> Error {
     Error::new(ErrorKind::Database, "reading: the database answered out of order")
 }
 
+/// The size of the payload, also of one that was left out.
 fn size_of(row: &Row) -> usize {
-    usize::try_from(row.get::<_, Option<i32>>(column::SIZE).unwrap_or_default()).unwrap_or_default()
+    let left_out = row.get::<_, Option<i32>>(column::SIZE).and_then(|size| usize::try_from(size).ok());
+    left_out.unwrap_or_else(|| row.get::<_, Option<&[u8]>>(column::PAYLOAD).map_or(0, <[u8]>::len))
 }
 
 fn payload_of(row: &Row, column: usize) -> Option<Bytes> {
     row.get::<_, Option<&[u8]>>(column).map(Bytes::copy_from_slice)
 }
 
-fn to_record(row: &Row, held_back: bool) -> Record {
+/// A record of a lane. Columns that are not sent have their usual values.
+fn to_record(row: &Row, lane: Lane, held_back: bool) -> Record {
     Record {
         id: MessageId::from_stored(row.get(column::ID)),
-        lane: lane(row.get(column::LANE)),
+        lane,
         position: Position::from_sequence(row.get(column::SEQ)),
         event_type: row.get(column::EVENT_TYPE),
         aggregate: Key::new(row.get(column::AGGREGATE_TYPE), row.get(column::AGGREGATE_ID)),
         payload: payload_of(row, column::PAYLOAD),
         content_type: row.get(column::CONTENT_TYPE),
-        headers: headers_from_json(row.get(column::HEADERS)),
+        headers: row.get::<_, Option<_>>(column::HEADERS).map(headers_from_json).unwrap_or_default(),
         idempotency_key: row.get(column::IDEMPOTENCY_KEY),
-        attempts: attempts(row.get(column::ATTEMPTS)),
+        attempts: attempts(row.get::<_, Option<_>>(column::ATTEMPTS).unwrap_or_default()),
         enqueued_at: row.get(column::CREATED_AT),
         held_back,
     }

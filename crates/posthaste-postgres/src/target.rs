@@ -186,4 +186,18 @@ mod tests {
             assert!(parse(&format!("postgres://h/d?sslmode={mode}")).is_ok(), "{mode}");
         }
     }
+
+    #[test]
+    fn no_damaged_url_panics_or_shows_its_password() {
+        let valid = [
+            "postgres://ann:Geh3im@db.example:5433/shop?sslmode=require&schema=My%20Schema",
+            "postgres://ann:Geh3im@a,b:7/d?sslmode=verify-full&sslrootcert=/no/such/file&target_session_attrs=any",
+            "host=h user=u password='Geh3im' schema=s sslmode='require'",
+        ];
+        posthaste_testkit::damaged_text(&valid, |url| {
+            if let Err(error) = parse(url) {
+                assert!(!format!("{error:?} {error}").contains("Geh3im"), "{error}");
+            }
+        });
+    }
 }

@@ -88,4 +88,10 @@ mod tests {
         let expected = [("a", "1"), ("b", "true"), ("c", r#"{"d":null}"#), ("e", "text")];
         assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
     }
+
+    #[test]
+    fn no_damaged_headers_panic() {
+        let valid = [r#"{"a":"x","b":"\u00fc\n"}"#, r#"{"n":1.10,"t":true,"nothing":null,"o":{"x": [1]}}"#];
+        posthaste_testkit::damaged_text(&valid, |json| drop(headers_from_json(json)));
+    }
 }

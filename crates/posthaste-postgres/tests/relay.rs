@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use posthaste::{BoxError, Message, Record, Relay, RelayHandle, publish_fn};
 use posthaste_postgres::{PostgresOptions, PostgresStore};
+use posthaste_testkit::FaultProxy;
 use support::{PostgresFixture, Schema, server_url};
 use tokio::sync::mpsc;
 
@@ -119,10 +120,15 @@ async fn behind_a_pooler_the_relay_polls() {
         return;
     };
     let Some(schema) = Schema::new().await else { return };
-    let store = PostgresStore::new(PostgresOptions::new(pooler).table(schema.table())).unwrap();
+    let address = support::address_of(&pooler);
+    let proxy = FaultProxy::start(address.clone());
+    let listen_url = pooler.replace(&address, &proxy.address().to_string());
+    let options = PostgresOptions::new(pooler).table(schema.table()).listen_url(listen_url);
+    let store = PostgresStore::new(options).unwrap();
     posthaste::Admin::migrate(&store).await.unwrap();
     let (task, handle, mut published) = relay(&store, Duration::from_millis(100));
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    // It listens when it is idle, and hangs up when its trial call has not arrived.
+    proxy.until_open(|open| proxy.accepted() > open as u64).await;
     assert!(!schema.value::<bool>("SELECT idle FROM {}outbox_wake").await, "producers need not call");
     enqueue(&store, &[Message::new("e")]).await;
     assert!(tokio::time::timeout(Duration::from_secs(5), published.recv()).await.unwrap().is_some());

@@ -79,6 +79,29 @@ impl RabbitPublisher {
         Ok(Self(Arc::new(Inner { settings, state: states, stop })))
     }
 
+    /// Waits until there is a connection that can be published on, or it is known that there is none now.
+    ///
+    /// # Errors
+    /// Why there is none, as a publish would say it.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn connected(&self) -> Result<(), PublishError> {
+        let link = self.link().await.map_err(|trouble| trouble.unavailable())?;
+        link.check().map_err(|trouble| trouble.unavailable())
+    }
+
+    /// What keeps publishes from being made at this moment: no connection, an alarm of the broker, a missing exchange.
+    /// `None`: nothing that is known of.
+    pub fn trouble(&self) -> Option<&'static str> {
+        match &*self.0.state.borrow() {
+            State::Connecting => Some("connecting"),
+            State::Up(link) => link.check().err().map(|trouble| trouble.reason()),
+            State::Down(trouble) => Some(trouble.reason()),
+            State::Closed => Some("closed"),
+        }
+    }
+
     /// Closes the connection and waits until that is done, a second or two at most. Publishes that are under way, and
     /// all later ones, fail as unavailable: stop the relay first.
     ///
@@ -151,12 +174,7 @@ impl Drop for Inner {
 impl fmt::Debug for RabbitPublisher {
     /// Says nothing about the URL, which may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match &*self.0.state.borrow() {
-            State::Connecting => "connecting",
-            State::Up(link) => link.check().map_or_else(|trouble| trouble.reason(), |()| "up"),
-            State::Down(trouble) => trouble.reason(),
-            State::Closed => "closed",
-        };
+        let state = self.trouble().unwrap_or("up");
         f.debug_struct("RabbitPublisher")
             .field("exchange", &self.0.settings.exchange)
             .field("state", &state)

@@ -165,4 +165,17 @@ mod tests {
             let _ = RoutingKey::parse(&template);
         }
     }
+
+    #[test]
+    fn no_damaged_template_panics_and_what_is_taken_can_be_filled_in() {
+        let record = record();
+        posthaste_testkit::damaged_text(
+            &["{aggregate_type}.{event_type}", "a{{b}}c{header.tenant}"],
+            |template| {
+                if let Ok(key) = RoutingKey::parse(template) {
+                    let _ = key.fill_in(&record);
+                }
+            },
+        );
+    }
 }

@@ -212,4 +212,20 @@ mod tests {
             assert!(!error.to_string().contains("secret"), "{error}");
         }
     }
+
+    #[test]
+    fn no_damaged_url_panics_or_shows_its_password() {
+        let valid = [
+            "amqps://an%40n:Geh3im@rabbit.internal:7000/%2Fshop?exchange=ev%20ents&routing_key=%7Bevent_type%7D",
+            "amqp://ann:Geh3im@[::1]/v?mandatory=false&channels=2&heartbeat=5&declare=topic&cacertfile=/ca.pem",
+        ];
+        posthaste_testkit::damaged_text(&valid, |url| {
+            let parsed = options(url).and_then(|options| uri(&options).map(|_| options));
+            let said = match parsed {
+                Ok(options) => format!("{options:?}"),
+                Err(error) => format!("{error:?} {error}"),
+            };
+            assert!(!said.contains("Geh3im"), "{said}");
+        });
+    }
 }

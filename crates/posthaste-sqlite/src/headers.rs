@@ -56,4 +56,11 @@ mod tests {
         assert_eq!(parsed("{"), []);
         assert_eq!(parse(ValueRef::Null), BTreeMap::new());
     }
+
+    #[test]
+    fn no_damaged_headers_panic() {
+        let valid = [r#"{"a":"x","b":"\u00fc\n"}"#, r#"{"n":1.10,"t":true,"nothing":null,"o":{"x": [1]}}"#];
+        posthaste_testkit::damaged(&valid, |json| drop(parse(ValueRef::Text(json))));
+        posthaste_testkit::damaged(&valid, |json| drop(parse(ValueRef::Blob(json))));
+    }
 }

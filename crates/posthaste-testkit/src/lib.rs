@@ -9,9 +9,11 @@
 //! - [`InvariantChecker`]: whether what was published is what was promised.
 //! - [`FaultProxy`]: a TCP proxy that does to connections what networks do; [`network_matrix!`]: every operation of a store
 //!   behind it.
+//! - [`damaged`]: input that is nearly right, for tests of what is parsed.
 //! - [`simulation`]: many relays on one store, under faults, on virtual time.
 
 mod clock;
+mod damage;
 pub mod doubles;
 mod invariants;
 #[cfg(unix)]
@@ -24,6 +26,7 @@ pub mod simulation;
 pub mod store;
 
 pub use clock::VirtualClock;
+pub use damage::{damaged, damaged_text};
 pub use doubles::{Call, End, Gate, PublishLog, RecordingPublisher, ScriptedPublisher, Step};
 pub use invariants::{Disorder, InvariantChecker, Violations};
 #[cfg(unix)]

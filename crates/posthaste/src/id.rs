@@ -213,4 +213,14 @@ mod tests {
         }
         assert!("01890a5d-ac96-774b-bcce-b302099a8057".parse::<MessageId>().is_ok());
     }
+
+    #[test]
+    fn no_damaged_id_panics_and_what_is_read_is_written_the_same() {
+        let valid = ["0198c7b2-7d3e-7000-8000-000000000000", "0198c7b27d3e70008000000000000000"];
+        posthaste_testkit::damaged_text(&valid, |text| {
+            if let Ok(id) = text.parse::<MessageId>() {
+                assert_eq!(id.to_string().parse::<MessageId>().unwrap(), id);
+            }
+        });
+    }
 }

@@ -64,7 +64,7 @@ pub mod driver {
 /// For stores: what they have in common with the producer's side of their database.
 pub mod dialect {
     pub use crate::outbox::{
-        MySqlTable, PostgresTable, SQLITE_SCHEMA, SqliteTable, literal, mysql_error, postgres_error,
-        postgres_statements, quote, sqlite_code, sqlite_error,
+        MySqlTable, PostgresTable, SQLITE_SCHEMA, SqliteTable, literal, mysql_breaks_connection, mysql_error,
+        postgres_error, postgres_statements, quote, sqlite_code, sqlite_error,
     };
 }

@@ -103,7 +103,11 @@ fn say_what_is_adopted(table: &str, changes: &[String]) {
         "the table {table} is there and is completed; producers go on meanwhile where the server can:"
     ));
     for change in changes {
-        let how = if change.starts_with("ADD INDEX") { "reads the whole table" } else { "changes no row" };
+        let how = match change {
+            _ if change.ends_with("/* copies the whole table */") => "producers wait until it is done",
+            _ if change.starts_with("ADD INDEX") => "reads the whole table",
+            _ => "changes no row",
+        };
         note(&format!("  {change} ({how})"));
     }
 }

@@ -2,6 +2,8 @@
 
 mod args;
 mod destination;
+mod monitor;
+mod start;
 
 use std::time::Duration;
 
@@ -11,7 +13,8 @@ use tokio::time::Instant;
 use self::args::Until;
 pub(crate) use self::args::{Args, RelayArgs};
 pub(crate) use self::destination::Destination;
-use self::destination::with_destination;
+use self::destination::Served;
+use self::monitor::Monitor;
 use crate::database::Target;
 use crate::durations::human;
 use crate::failure::Failure;
@@ -21,18 +24,28 @@ use crate::shutdown::StopRequests;
 
 pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
     let Args { until, settings } = args;
-    settings.logs.start();
+    let logs = &settings.logs;
+    logs.start();
     let destination = Destination::parse(&settings.to)?;
+    destination.check()?;
     let mut requests = StopRequests::listen()?;
-    let database = target.with(settings.database_settings()).open().await?;
-    // The relay itself rides out what may go away; a file without write permission will not.
-    database.check_writable().await?;
-    let builder = settings.configure(Relay::builder(database.store.clone()));
-    let (builder, end, rabbit) = with_destination(builder, destination, settings.limits.publish_timeout)?;
+    let names = ["default".to_owned()];
+    let monitor = Monitor::start(&settings.http, settings.limits.idle_poll, &names).await?;
+    let patient = until.is_never() && !settings.limits.fail_fast;
+    let target = target.with(settings.database_settings());
+    let Some(database) = start::open(&target, patient, &monitor, &mut requests).await? else {
+        logs.say("stopped before the database could be reached");
+        return Ok(());
+    };
+    let builder = monitor.observe(settings.configure(Relay::builder(database.store.clone())));
+    let (builder, served) = Served::start(builder, destination, settings.limits.publish_timeout)?;
+    if settings.limits.fail_fast {
+        served.check().await?;
+    }
     #[cfg(feature = "failpoints")]
     let builder = with_frequent_upkeep(builder);
     let relay = builder.build()?;
-    let logs = &settings.logs;
+    monitor.running(&relay.handle(), database.admin.clone(), served.looks());
     let mut stopping = Stopping { handle: relay.handle(), logs, before: None };
     let begun = Instant::now();
     let work = work(relay, &until);
@@ -41,18 +54,19 @@ pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
     let summary = loop {
         tokio::select! {
             summary = &mut work => break summary?,
-            () = end.reached(), if !ended => {
+            () = served.end().reached(), if !ended => {
                 ended = true;
                 stopping.handle.stop();
             }
-            () = requests.next() => stopping.requested(),
+            () = requests.next() => {
+                monitor.stopping();
+                stopping.requested();
+            }
         }
     };
-    if let Some(rabbit) = rabbit {
-        rabbit.close().await;
-    }
+    served.close().await;
     logs.say(&summary_line(&summary, begun.elapsed()));
-    match end.reason() {
+    match served.end().reason() {
         Some(reason) => Err(Failure::failed(reason)
             .hint("what was not written is still in the table, and no attempt was counted")),
         None => stopping.check(&summary),

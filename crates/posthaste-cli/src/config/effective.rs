@@ -40,7 +40,7 @@ pub(crate) fn quoted(text: &str) -> String {
     for letter in text.chars() {
         match letter {
             '"' | '\\' => quoted.extend(['\\', letter]),
-            letter if letter.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(letter))),
+            letter if letter.is_control() => quoted.extend(format!("\\u{:04X}", u32::from(letter)).chars()),
             letter => quoted.push(letter),
         }
     }

@@ -48,6 +48,8 @@ pub(crate) const KEYS: &[Key] = &[
     relay("retain"),
     relay("keep_idempotency_keys"),
     relay("keep_inbox"),
+    key("http", "listen", "http"),
+    key("http", "count_every", "count_every"),
     key("log", "format", "log_format"),
     key("log", "level", "log_level"),
 ];

@@ -154,4 +154,17 @@ mod tests {
             assert!(!failure.contains("s3cret"), "{failure}");
         }
     }
+
+    #[test]
+    fn no_damaged_file_panics_or_shows_a_value() {
+        let valid = [
+            "[database]\nurl = \"postgres://ann:Geh3im@host/db\"\n\n[relay]\nlease = \"5s\"\nmax_in_flight = 7\n",
+            "[log]\nlevel = \"warn\"\n[relay]\nfail_fast = true\non_dead = \"park\"\n# a remark\n",
+        ];
+        posthaste_testkit::damaged_text(&valid, |text| {
+            if let Err(failure) = checked(text) {
+                assert!(!failure.contains("Geh3im"), "{failure}");
+            }
+        });
+    }
 }

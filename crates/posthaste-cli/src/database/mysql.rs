@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mysql_async::{IsolationLevel, Transaction, TxOpts};
-use posthaste::{Admin, Error, ErrorKind, Message, Migration, Rules, Store};
-use posthaste_mysql::{Cleanup, MySqlOptions, MySqlOutbox, MySqlStore, Partition, PartitionPlan, Payload};
+use posthaste::{Admin, Error, ErrorKind, Message, Migration, Outbox, Rules, Store};
+use posthaste_mysql::{Cleanup, MySqlOptions, MySqlStore, Partition, PartitionPlan, Payload};
 
 use super::{
     CleanupDone, CleanupWork, Database, Every, Extras, Inputs, Keep, Layout, PartitionsDone, PartitionsWork,
@@ -144,15 +144,15 @@ impl Chunk {
         Ok((!chunk.messages.is_empty()).then_some(chunk))
     }
 
-    async fn enqueue(&self, outbox: &MySqlOutbox, tx: &mut Transaction<'_>) -> Result<(), Failure> {
-        let Err(error) = within(outbox.enqueue_all(tx, &self.messages)).await else { return Ok(()) };
+    async fn enqueue(&self, outbox: &Outbox, tx: &mut Transaction<'_>) -> Result<(), Failure> {
+        let Err(error) = within(outbox.enqueue_all(&mut *tx, &self.messages)).await else { return Ok(()) };
         if !is_of_one_message(&error) {
             return Err(error.into());
         }
         // One of them is at fault, and none of them was enqueued; the transaction is lost anyway, so they are tried one
         // by one.
         for (message, line) in self.messages.iter().zip(&self.lines) {
-            if let Err(error) = within(outbox.enqueue(tx, message)).await {
+            if let Err(error) = within(outbox.enqueue(&mut *tx, message)).await {
                 return Err(Failure::from(error).at_line(*line));
             }
         }

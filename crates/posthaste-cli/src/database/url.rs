@@ -198,4 +198,19 @@ mod tests {
             assert_eq!(has_password(text), text != redacted, "{text}");
         }
     }
+
+    #[test]
+    fn no_damaged_url_panics_or_shows_its_password() {
+        let valid = [
+            "postgres://ann:Geh3im@host:5432/db?schema=x",
+            "mysql://ann:Geh3im@host/db?ssl-mode=required",
+            "sqlite:./data/outbox.db",
+        ];
+        posthaste_testkit::damaged_text(&valid, |url| {
+            let _ = (redact(url), has_password(url));
+            if let Err(failure) = DatabaseUrl::parse(url) {
+                assert!(!format!("{failure:?}").contains("Geh3im"), "{failure:?}");
+            }
+        });
+    }
 }

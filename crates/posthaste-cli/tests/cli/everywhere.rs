@@ -1,7 +1,7 @@
 //! What is the same on every database: each test runs on each.
 
 use crate::support::Bed;
-use crate::{admin, bad_input, crash, enqueue, relay};
+use crate::{admin, bad_input, crash, enqueue, relay, secrets};
 
 macro_rules! on_every_database {
     ($($file:ident::$test:ident,)*) => {
@@ -53,4 +53,5 @@ on_every_database! {
     bad_input::a_bad_line_7_is_named_and_nothing_is_enqueued,
     bad_input::a_duplicate_in_ndjson_is_named_and_nothing_is_enqueued,
     crash::kill_9_and_restart_loses_nothing,
+    secrets::no_content_of_a_message_is_logged_at_any_level,
 }

@@ -13,7 +13,7 @@ use crate::support::Bed;
 const WINDOW: usize = 64;
 const RELAY: [&str; 10] = [
     "--lease",
-    "1s",
+    "2s",
     "--idle-poll",
     "20ms",
     "--max-in-flight",
@@ -112,12 +112,10 @@ impl Cell {
             until("the relay ends", || struck.has_ended());
             return;
         }
+        let said = format!("failpoint {}", self.place);
+        scene.relays.until(&format!("{self:?}: the panic"), || scene.relays.log().contains(&said));
         scene.let_go();
         self.goes_on(scene, struck);
-        assert!(
-            scene.relays.log().contains(&format!("failpoint {}", self.place)),
-            "{self:?}: it did not panic"
-        );
     }
 
     /// The relay works again by itself, and ends as it should.
@@ -125,7 +123,7 @@ impl Cell {
         if !self.is_at_the_end() {
             scene.produce("then", 2);
             let what = format!("{self:?}: the relay that it happened to publishes");
-            until(&what, || scene.is_all_published());
+            scene.relays.until(&what, || scene.is_all_published());
             struck.signal("TERM");
         }
         assert_eq!(struck.end(), Some(0), "{self:?}: {}", scene.relays.log());
@@ -240,7 +238,7 @@ impl<'a> Scene<'a> {
 
     /// Publishes everything, with a relay that nothing happens to.
     fn drain(&self) {
-        let drained = self.relays.start(&[&RELAY[..], &["--drain"]].concat()).end();
+        let drained = self.relays.start(|| self.relays.command(&[&RELAY[..], &["--drain"]].concat())).end();
         assert_eq!(drained, Some(0), "{}", self.relays.log());
     }
 

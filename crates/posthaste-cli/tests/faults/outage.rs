@@ -120,11 +120,13 @@ fn outages(before: Before) {
     let broker = (before == Before::Broker).then(Broker::new);
     let proxy = FaultProxy::start(broker.as_ref().map_or_else(|| stores::address(&bed), Broker::address));
     let to = broker.as_ref().map_or("stdout".to_owned(), |broker| broker.url_by(proxy.address()));
-    let mut command = relays.command(&[&RELAY[..], &["--to", &to]].concat());
-    if let Before::Database(_) = before {
-        command.env("POSTHASTE_DATABASE_URL", stores::url_by(&bed, proxy.address()));
-    }
-    let relay = Process::of(command);
+    let relay = relays.start(|| {
+        let mut command = relays.command(&[&RELAY[..], &["--to", &to]].concat());
+        if let Before::Database(_) = before {
+            command.env("POSTHASTE_DATABASE_URL", stores::url_by(&bed, proxy.address()));
+        }
+        command
+    });
     let mut scene = Scene {
         relays: &relays,
         proxy: &proxy,

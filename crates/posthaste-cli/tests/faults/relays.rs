@@ -17,12 +17,19 @@ const LOST_LANES: [&str; 3] =
     ["publishing stopped until it is", "because the lease had run out", "while records of it were in flight"];
 
 /// Asks until something is so. Nothing that is waited for takes a tenth of this time on a machine that is free.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(becomes_so(is_so), "{what}: not in two minutes");
+}
+
+fn becomes_so(mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_mins(2);
     while !is_so() {
-        assert!(Instant::now() < deadline, "{what}: not in two minutes");
+        if Instant::now() > deadline {
+            return false;
+        }
         std::thread::park_timeout(Duration::from_millis(5));
     }
+    true
 }
 
 /// Lets time pass where time itself is what is looked at: an outage's length, or that of a transaction.
@@ -45,7 +52,7 @@ impl<'a> Relays<'a> {
         Self { bed, published: bed.path("published"), log: bed.path("log") }
     }
 
-    /// A relay that has not been started.
+    /// The command of a relay.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let append = |path: &Path| OpenOptions::new().create(true).append(true).open(path).unwrap();
         let mut command = self.bed.command(&[&["relay"], arguments].concat());
@@ -53,15 +60,34 @@ impl<'a> Relays<'a> {
         command
     }
 
-    pub(crate) fn start(&self, arguments: &[&str]) -> Process {
-        Process::of(self.command(arguments))
+    /// A relay that has started. One that meets a database that does not answer in time ends at once, as a machine with much
+    /// to do makes it happen now and then; its supervisor, which we are, starts it again.
+    pub(crate) fn start(&self, mut make: impl FnMut() -> Command) -> Process {
+        for _ in 0..10 {
+            let mut process = Process(make().spawn().unwrap());
+            let name = format!(":{}\"", process.0.id());
+            until("the relay has started", || {
+                process.has_ended() || process.stat().state == 'T' || self.log().contains(&name)
+            });
+            if process.0.try_wait().unwrap().is_none_or(|status| status.code() != Some(1)) {
+                return process;
+            }
+        }
+        panic!("no relay starts: {}", self.log());
+    }
+
+    /// As `until`, and tells what the relays have said when it does not become so.
+    pub(crate) fn until(&self, what: &str, is_so: impl FnMut() -> bool) {
+        assert!(becomes_so(is_so), "{what}: not in two minutes: {}", self.log());
     }
 
     /// A relay that meets something at a place of its code, as `posthaste::failpoint` describes it.
     pub(crate) fn start_with_failpoint(&self, arguments: &[&str], failpoint: &str) -> Process {
-        let mut command = self.command(arguments);
-        command.env("POSTHASTE_FAILPOINT", failpoint).env("POSTHASTE_TEST_UPKEEP_EVERY", "100ms");
-        Process::of(command)
+        self.start(|| {
+            let mut command = self.command(arguments);
+            command.env("POSTHASTE_FAILPOINT", failpoint).env("POSTHASTE_TEST_UPKEEP_EVERY", "100ms");
+            command
+        })
     }
 
     pub(crate) fn bed(&self) -> &'a Bed {
@@ -98,10 +124,6 @@ fn id_of(line: &str) -> MessageId {
 pub(crate) struct Process(Child);
 
 impl Process {
-    pub(crate) fn of(mut command: Command) -> Self {
-        Self(command.spawn().unwrap())
-    }
-
     /// Sends a signal by its name: `TERM`, `KILL`, `CONT`.
     pub(crate) fn signal(&self, name: &str) {
         let process = self.0.id().to_string();

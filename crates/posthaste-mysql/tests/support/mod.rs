@@ -14,9 +14,9 @@ use async_trait::async_trait;
 use mysql_async::prelude::{FromValue, Queryable};
 use mysql_async::{Conn, Opts, OptsBuilder, TxOpts};
 use posthaste::{
-    Admin, DueRecords, Error, Keys, Lane, Message, MessageId, ReadRequest, Receipt, Scan, Store,
+    Admin, DueRecords, Error, Keys, Lane, Message, MessageId, Outbox, ReadRequest, Receipt, Scan, Store,
 };
-use posthaste_mysql::{MySqlOptions, MySqlOutbox, MySqlStore, Partition, Payload};
+use posthaste_mysql::{MySqlOptions, MySqlStore, Partition, Payload};
 use posthaste_testkit::{FixtureTransaction, Payloads, StoreFixture};
 use tokio::sync::{mpsc, oneshot};
 
@@ -256,7 +256,7 @@ enum Request {
 }
 
 impl Transaction {
-    pub fn begin(outbox: MySqlOutbox, conn: Conn) -> Self {
+    pub fn begin(outbox: Outbox, conn: Conn) -> Self {
         let (requests, receiver) = mpsc::channel(1);
         tokio::spawn(serve(outbox, conn, receiver));
         Self { requests }
@@ -269,7 +269,7 @@ impl Transaction {
     }
 }
 
-async fn serve(outbox: MySqlOutbox, mut conn: Conn, mut requests: mpsc::Receiver<Request>) {
+async fn serve(outbox: Outbox, mut conn: Conn, mut requests: mpsc::Receiver<Request>) {
     let mut tx = conn.start_transaction(TxOpts::default()).await.unwrap();
     while let Some(request) = requests.recv().await {
         match request {
@@ -317,7 +317,7 @@ impl FixtureTransaction for Transaction {
 }
 
 /// Enqueues messages in one call and one transaction of their own.
-pub async fn enqueue(database: &Database, outbox: &MySqlOutbox, messages: &[Message]) {
+pub async fn enqueue(database: &Database, outbox: &Outbox, messages: &[Message]) {
     let mut conn = database.client().await;
     let mut tx = conn.start_transaction(TxOpts::default()).await.unwrap();
     outbox.enqueue_all(&mut tx, messages).await.unwrap();

@@ -17,7 +17,8 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) async fn new() -> Option<Self> {
-        Self::at(&format!("{}?", support::server_url())).await
+        let url = support::server_url();
+        Self::at(&if url.contains('?') { url } else { url + "?" }).await
     }
 
     /// With a store that connects to a URL that ends with its parameters.

@@ -35,7 +35,12 @@ pub fn url_as(role: &str) -> String {
 
 /// The server's host and port.
 pub fn address() -> String {
-    let server = server();
+    address_of(&server_url())
+}
+
+/// The host and port in a URL.
+pub fn address_of(url: &str) -> String {
+    let server: tokio_postgres::Config = url.parse().unwrap();
     let host = match server.get_hosts().first() {
         Some(tokio_postgres::config::Host::Tcp(host)) => host.clone(),
         other => panic!("the tests need a server reached by TCP, not {other:?}"),

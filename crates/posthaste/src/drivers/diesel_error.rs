@@ -58,7 +58,7 @@ const POSTGRES: [(&str, &str, &str); 8] = [
 ];
 
 /// The first and the last words of a text, and the error number. Most are the same on MySQL and MariaDB.
-const MYSQL: [(&str, &str, u16); 11] = [
+const MYSQL: [(&str, &str, u16); 15] = [
     ("Deadlock found when trying to get lock", "", 1213),
     // MariaDB, whose snapshots are strict by default from 11.6 on.
     ("Record has changed since last read in table", "", 1213),
@@ -69,6 +69,10 @@ const MYSQL: [(&str, &str, u16); 11] = [
     ("SELECT command denied to user", "", 1142),
     ("DELETE command denied to user", "", 1142),
     ("Query execution was interrupted", "", 1317),
+    ("Invalid JSON text", "", 3140),
+    ("Check constraint '", "' is violated.", 3819),
+    ("CONSTRAINT `", "", 4025),
+    ("Data too long for column '", "", 1406),
     ("Got a packet bigger than 'max_allowed_packet' bytes", "", 1153),
     ("The MySQL server is running with the --", "", 1290),
 ];

@@ -2,7 +2,7 @@
 
 use mysql_async::consts::StatusFlags;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Error, Params, Row, Transaction};
+use mysql_async::{Conn, DriverError as Closed, Error, Params, Row, Transaction};
 use mysql_async_0_37 as mysql_async;
 
 use super::run::no_transaction;
@@ -101,7 +101,9 @@ impl From<Error> for DriverError {
     fn from(error: Error) -> Self {
         match &error {
             Error::Server(server) => Self::new(ErrorCode::MySql(server.code), server.message.clone(), error),
-            Error::Io(_) => Self::new(ErrorCode::Connection, error.to_string(), error),
+            Error::Io(_) | Error::Driver(Closed::ConnectionClosed | Closed::PoolDisconnected) => {
+                Self::new(ErrorCode::Connection, error.to_string(), error)
+            }
             Error::Driver(_) | Error::Other(_) | Error::Url(_) => {
                 Self::new(ErrorCode::Unknown, error.to_string(), error)
             }

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use failure::{DriverError, ErrorCode};
 pub use inbox::Inbox;
-pub use mysql::{MySqlTable, mysql_error};
+pub use mysql::{MySqlTable, mysql_breaks_connection, mysql_error};
 pub use postgres::{PostgresTable, literal, postgres_error, postgres_statements, quote};
 pub(crate) use script::Memory;
 pub use script::{Answer, Progress, Script, Step, Value, Work};

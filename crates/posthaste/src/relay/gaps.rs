@@ -256,3 +256,91 @@ impl PassedOver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(sequence: i64) -> Position {
+        Position::from_sequence(sequence)
+    }
+
+    fn key(id: i64) -> KeyHash {
+        KeyHash::of(&Key::new("key", &id.to_string()))
+    }
+
+    fn passed(to: usize, before: i64, place: i64, id: i64) -> Gaps {
+        let mut gaps = Gaps::default();
+        gaps.pass(to, at(before), at(place), Some(key(id)), &mut 9);
+        gaps
+    }
+
+    #[test]
+    fn a_key_waits_behind_its_record_and_no_other_key_does() {
+        let gaps = passed(0, 4, 5, 1);
+        assert_eq!(gaps.holder(key(1), at(6), Walker::Nobody), Some(0));
+        assert_eq!(gaps.holder(key(1), at(4), Walker::Nobody), None, "it stands before");
+        assert_eq!(gaps.holder(key(2), at(6), Walker::Nobody), None);
+        assert_eq!(gaps.holder(key(1), at(6), Walker::Gap(0)), None, "who walks comes past it");
+        assert!(gaps.has(0, at(5), Walker::Nobody) && !gaps.has(0, at(4), Walker::Nobody));
+        assert!(!gaps.has(1, at(5), Walker::Nobody), "other destinations have no gap");
+    }
+
+    #[test]
+    fn a_key_is_free_when_the_walk_came_past_its_last_record() {
+        let mut gaps = passed(0, 4, 5, 1);
+        gaps.note(0, at(9), key(1), Walker::Nobody, &mut 9);
+        gaps.walked(0, at(5));
+        assert_eq!(gaps.holder(key(1), at(20), Walker::Nobody), Some(0), "one more is to come");
+        gaps.walked(0, at(10));
+        assert_eq!(gaps.holder(key(1), at(20), Walker::Nobody), None);
+        assert!(gaps.has(0, at(20), Walker::Nobody), "the gap goes on");
+        gaps.close(0);
+        assert!(gaps.is_empty());
+    }
+
+    #[test]
+    fn behind_the_wall_every_key_waits_until_the_walk_came_past_it() {
+        let mut gaps = Gaps::default();
+        for place in 1..=20 {
+            gaps.pass(0, at(0), at(place), Some(key(place)), &mut 5_usize.saturating_sub(gaps.keys()));
+        }
+        assert_eq!(gaps.keys(), 5, "no more are remembered");
+        assert_eq!(gaps.holder(key(3), at(30), Walker::Nobody), Some(0));
+        assert_eq!(gaps.holder(key(99), at(30), Walker::Nobody), Some(0), "it may be one of those forgotten");
+        assert_eq!(gaps.holder(key(99), at(6), Walker::Nobody), None, "it stands before the wall");
+        gaps.walked(0, at(20));
+        assert_eq!(gaps.holder(key(99), at(30), Walker::Nobody), None);
+    }
+
+    #[test]
+    fn what_nobody_serves_is_looked_at_anew_by_every_sweep() {
+        let mut gaps = Gaps::default();
+        for (place, id) in [(1, 1), (2, 2), (3, 3)] {
+            gaps.pass_nowhere(at(place), Some(key(id)), true, Walker::Nobody, &mut 9);
+        }
+        assert_eq!(gaps.unrouted(), 3);
+        gaps.sweep_begins();
+        // The first one is gone.
+        gaps.pass_nowhere(at(2), Some(key(2)), true, Walker::Sweep, &mut 9);
+        gaps.swept(at(2), false);
+        assert_eq!(gaps.holder(key(1), at(2), Walker::Nobody), None, "the sweep came past here");
+        assert_eq!(gaps.holder(key(1), at(9), Walker::Nobody), Some(NOWHERE), "but not yet here");
+        assert_eq!(gaps.holder(key(2), at(9), Walker::Nobody), Some(NOWHERE));
+        gaps.pass_nowhere(at(3), Some(key(3)), true, Walker::Sweep, &mut 9);
+        gaps.swept(at(3), true);
+        assert_eq!(gaps.holder(key(1), at(9), Walker::Nobody), None);
+        assert_eq!(gaps.holder(key(3), at(9), Walker::Nobody), Some(NOWHERE));
+        assert_eq!(gaps.unrouted(), 2);
+    }
+
+    #[test]
+    fn many_keys_that_are_free_are_forgotten() {
+        let mut gaps = Gaps::default();
+        for place in 1..=5_000 {
+            gaps.pass(0, at(0), at(place), Some(key(place)), &mut 10_000);
+            gaps.walked(0, at(place - 10));
+        }
+        assert!(gaps.keys() < 2 * FEW_KEYS, "{}", gaps.keys());
+    }
+}

@@ -25,6 +25,8 @@ pub(super) struct KeyQueue {
     pub(super) held_back: Vec<Position>,
     /// Records of the key may stand unread behind this position.
     pub(super) unread_after: Option<Position>,
+    /// The same, from when the key is open again: a read passed over it while it was closed.
+    pub(super) passed_over_after: Option<Position>,
     pub(super) in_line: bool,
     pub(super) in_refill: bool,
 }
@@ -41,6 +43,7 @@ impl KeyQueue {
             closed_for_read: false,
             held_back: Vec::new(),
             unread_after: None,
+            passed_over_after: None,
             in_line: false,
             in_refill: false,
         }
@@ -63,6 +66,7 @@ impl KeyQueue {
             && !self.closed_for_read
             && self.held_back.is_empty()
             && self.unread_after.is_none()
+            && self.passed_over_after.is_none()
     }
 
     /// Whether a record at this position must not be taken in now.
@@ -95,6 +99,44 @@ impl KeyQueue {
     pub(super) fn mark_unread(&mut self, after: Position) {
         if !self.closed && !self.closed_for_read {
             self.unread_after = Some(self.unread_after.map_or(after, |before| before.min(after)));
+        }
+    }
+
+    /// A read of what stands behind this position passed over the key, or what it brought of the key is refused: a
+    /// record that was committed late may stand there.
+    pub(super) fn passed_over(&mut self, after: Position) {
+        if self.closed || self.closed_for_read {
+            let before = self.passed_over_after.unwrap_or(after);
+            self.passed_over_after = Some(before.min(after));
+        } else {
+            self.mark_unread(after);
+        }
+    }
+
+    /// A record of the key failed: what stands behind it is not taken in until that is settled, and then is hidden.
+    pub(super) fn close(&mut self, failed: Position) {
+        self.closed = true;
+        self.held_back.retain(|position| *position <= failed);
+        if let Some(after) = self.unread_after.take()
+            && after < failed
+        {
+            self.passed_over(after);
+        }
+    }
+
+    /// Takes out what stands behind a record. One that stands before it was committed late, and nothing hides it.
+    pub(super) fn take_behind(&mut self, position: Position) -> VecDeque<Queued> {
+        let behind = self.queue.partition_point(|other| other.record.position < position);
+        self.queue.split_off(behind)
+    }
+
+    /// Records of the key may be taken in again.
+    pub(super) fn open(&mut self) {
+        if !self.closed
+            && !self.closed_for_read
+            && let Some(after) = self.passed_over_after.take()
+        {
+            self.mark_unread(after);
         }
     }
 

@@ -262,8 +262,12 @@ impl Run {
             if report.stale_lanes.contains(&lane) {
                 self.count_stale(&outcome.settlement.outcome);
                 self.on_stale(lane, token);
-            } else if let Outcome::Retry { after, .. } = outcome.settlement.outcome {
-                self.poll.due(now + after);
+            }
+            match outcome.settlement.outcome {
+                Outcome::Retry { after, .. } => self.poll.due(now + after),
+                // It was passed over until now.
+                Outcome::Released { .. } => self.lanes.restart(lane),
+                Outcome::Processed | Outcome::Dead { .. } => {}
             }
             self.window.settled(position, outcome.key.as_ref(), token, outcome.key_goes);
         }

@@ -242,18 +242,21 @@ impl Run {
     /// Takes back the attempt that was written down for a record that was not tried after all.
     pub(super) fn release(&mut self, queued: &Queued) {
         let outcome = Outcome::Released { attempts: queued.record.attempts };
-        self.settle(queued, outcome, KeyGoes::On);
+        if self.settle(queued, outcome, KeyGoes::On) {
+            self.window.releasing(queued);
+        }
     }
 
-    /// Has an outcome written down, unless its lane is known to have been lost since.
-    pub(super) fn settle(&mut self, queued: &Queued, outcome: Outcome, key_goes: KeyGoes) {
+    /// Has an outcome written down, unless its lane is known to have been lost since: then `false`.
+    pub(super) fn settle(&mut self, queued: &Queued, outcome: Outcome, key_goes: KeyGoes) -> bool {
         if self.lanes.get(queued.record.lane).is_some_and(|state| state.token != queued.token) {
             self.count_stale(&outcome);
-            return;
+            return false;
         }
         let settlement = Settlement { record: record_ref(queued), outcome };
         let outcome = ToSettle { key: queued.record.key().cloned(), settlement, key_goes };
         self.settles.push(outcome, Instant::now());
+        true
     }
 
     /// A record was published, and nobody will write that down.

@@ -11,7 +11,7 @@ use super::plan::{Kind, Plan};
 use super::route::{Course, Routing};
 use super::window::Window;
 use crate::record::{Key, Lane, Position, Record};
-use crate::store::{Page, Reached, Scan};
+use crate::store::{Keys, Page, Reached, Scan};
 
 /// The shortest time between two sweeps, and the share of the time they may take (one part in so many).
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
@@ -65,6 +65,10 @@ impl Lanes {
             } else {
                 window.refill_failed(key);
             }
+        }
+        if let (Kind::Tail | Kind::Walk(_), Keys::Except(keys)) = (plan.kind, &plan.request.keys) {
+            let began = |lane| looks.get(&lane).map(|look| look.scan.after.unwrap_or(Position::START));
+            window.passed_over(keys, began);
         }
         let of_use = page.records.into_iter().filter(|record| looks.contains_key(&record.lane));
         let (held_back, fresh): (Vec<_>, Vec<_>) = of_use.partition(|record| record.held_back);

@@ -253,7 +253,11 @@ impl Window {
             }
         }
         for key in std::mem::take(&mut self.closed_while_reading) {
-            self.with_key(&key, |queue| queue.closed_for_read = false);
+            self.with_key(&key, |queue| {
+                queue.closed_for_read = false;
+                queue.open();
+            });
+            self.offer_refill(&key);
         }
     }
 
@@ -301,6 +305,21 @@ impl Window {
         let is_careful = self.care && *careful > 0;
         *careful = careful.saturating_sub(1);
         Queued { record: Arc::new(record), to, token, careful: is_careful, begun: false }
+    }
+
+    /// A read passed over these keys, and over those that are closed, from where it began in each lane: what it passed
+    /// over may be a record that was committed late, with a position before others that are in hand.
+    pub(super) fn passed_over(&mut self, keys: &[Key], after: impl Fn(Lane) -> Option<Position>) {
+        let closed = self.keys.iter().filter(|(_, queue)| queue.closed || queue.closed_for_read);
+        let closed: Vec<_> = closed.map(|(key, _)| key.clone()).collect();
+        for key in keys.iter().chain(&closed) {
+            if let Some(queue) = self.keys.get_mut(key)
+                && let Some(after) = after(queue.lane)
+            {
+                queue.passed_over(after);
+                self.offer_refill(key);
+            }
+        }
     }
 
     /// Says that records of this key may stand unread behind a position.
@@ -410,10 +429,8 @@ impl Window {
         if key_goes == KeyGoes::On {
             return Vec::new();
         }
-        queue.closed = true;
-        queue.unread_after = None;
-        queue.held_back.retain(|position| *position == record.position);
-        let dropped = std::mem::take(&mut queue.queue);
+        queue.close(record.position);
+        let dropped = queue.take_behind(record.position);
         dropped.iter().for_each(|queued| self.forget(queued.record.position));
         dropped.into()
     }
@@ -492,6 +509,7 @@ impl Window {
                 queue.closed_for_read = true;
                 self.closed_while_reading.push(key.clone());
             }
+            queue.open();
         }
         self.offer_refill(key);
         self.line_up(key);
@@ -540,6 +558,15 @@ impl Window {
             let cut = queue.cut(most);
             cut.iter().for_each(|position| self.forget(*position));
         }
+    }
+
+    /// A record that was dropped has an attempt to be taken back: it is in hand until that is settled, so that it is not read
+    /// with the attempt that was not made.
+    pub(super) fn releasing(&mut self, queued: &Queued) {
+        let record = &queued.record;
+        let (lane, token, held_back) = (record.lane, queued.token, record.held_back);
+        let entry = InHand { lane, token, stage: Stage::Settling, bytes: 0, account: queued.to, held_back };
+        self.in_hand.insert(record.position, entry);
     }
 
     /// Drops what waits for its turn in this lane, and returns it. What is in flight or being settled stays.

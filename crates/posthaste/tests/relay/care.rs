@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use posthaste::{
-    DeadPolicy, ErrorKind, FailureClass, MessageId, PublishError, Publisher, Record, RetryPolicy, State,
+    Admin, DeadPolicy, DeadSelection, ErrorKind, FailureClass, MessageId, Mode, PublishError, Publisher,
+    Record, RetryPolicy, State,
 };
-use posthaste_testkit::{Gate, PublishLog, ScriptedPublisher, Step};
+use posthaste_testkit::{Call, Gate, PublishLog, ScriptedPublisher, Step};
 use tokio::sync::Notify;
 
 use crate::support::*;
@@ -316,4 +317,35 @@ async fn parked_keys_stay_parked_when_the_poison_killed_its_relays() {
     within(secs(5), store.until(|store| state(store, ids[0]) == State::Dead)).await;
     pass(secs(5)).await;
     assert!(publisher.log().published().is_empty(), "its key waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_was_written_down_and_not_made_costs_nothing_while_that_is_being_taken_back() {
+    let (store, publisher) = (outbox(1), ScriptedPublisher::default());
+    let redriven = enqueue_one(&store, keyed("redriven"));
+    let record = enqueue_one(&store, keyed("last attempt"));
+    publisher.on(redriven, [Step::Fail(FailureClass::Rejected)]);
+    let throttled = FailureClass::Throttled { retry_after: Some(secs(2)) };
+    publisher.on(record, [Step::Hang, Step::Fail(throttled)]);
+    let settings = |store| {
+        relay(store, &publisher).lease(secs(LEASE)).retry(RetryPolicy::fixed(secs(1)).max_attempts(1))
+    };
+    let first = store.other_view();
+    let dying = start(settings(&first));
+    within(secs(1), first.until(|store| state(store, redriven) == State::Dead)).await;
+    publisher.log().until_begun(2).await;
+    first.break_down(&Op::ALL, Fault::Hang);
+    dying.task.abort();
+
+    // The next one is careful: it writes the last attempt down, and then the destination does not take the record.
+    let second = store.other_view();
+    second.slow_down(Op::Settle, secs(5));
+    let _relay = start(settings(&second));
+    let third_ended = |calls: &Vec<Call>| calls.get(2).is_some_and(|call| call.end.is_some());
+    within(secs(10), publisher.log().until(third_ended)).await;
+    assert_eq!(attempts(&store, record), 1, "the attempt was written down");
+    // Now the lane is read from its start, and the attempt taken back, which takes longer than the pause.
+    store.memory().redrive(&DeadSelection::All, Mode::UpTo(1)).await.expect("it is redriven");
+    within(secs(20), second.until_settled()).await;
+    assert_eq!((state(&store, redriven), state(&store, record)), (State::Processed, State::Processed));
 }

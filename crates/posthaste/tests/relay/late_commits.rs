@@ -1,6 +1,6 @@
 //! Transactions that commit late are neither skipped nor overtaken, and hold nobody up.
 
-use posthaste::{MemoryTransaction, Message};
+use posthaste::{FailureClass, MemoryTransaction, Message, RetryPolicy};
 use posthaste_testkit::{Gate, ScriptedPublisher, Step};
 
 use crate::support::*;
@@ -82,6 +82,72 @@ async fn a_message_that_commits_late_takes_its_place_before_those_that_have_not_
     gate.open();
     within(secs(1), store.until_settled()).await;
     assert_eq!(publisher.log().published(), [first.id(), late.id(), last.id()]);
+}
+
+/// Publishes `late` before `after`, which was enqueued when `late` had committed, although another of the key failed or
+/// was in hand meanwhile; and soon.
+async fn is_not_overtaken(
+    store: &TappedStore,
+    publisher: &ScriptedPublisher,
+    late: &Message,
+    after: &Message,
+) {
+    within(millis(1_500), store.until_settled()).await;
+    let ids = [late.id(), after.id()];
+    assert_eq!(came_out(publisher.log(), &ids), ids, "a late commit is not overtaken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_commits_while_a_later_one_of_its_key_has_failed_is_not_overtaken() {
+    let (store, publisher) = (outbox(1), ScriptedPublisher::default());
+    let (late, failing, after) = (keyed(1), keyed(1), keyed(1));
+    publisher.on(failing.id(), [Step::Fail(FailureClass::Failed)]);
+    let slow = open(&store, std::slice::from_ref(&late));
+    enqueue(&store, std::slice::from_ref(&failing));
+    store.slow_down(Op::Settle, millis(200));
+    let _relay = start(relay(&store, &publisher).retry(RetryPolicy::fixed(millis(300))));
+    publisher.log().until_ended(1).await;
+    // The failure is being written down; what is read meanwhile is not for this key.
+    slow.commit();
+    pass(millis(50)).await;
+    enqueue(&store, std::slice::from_ref(&after));
+    is_not_overtaken(&store, &publisher, &late, &after).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_commits_before_a_later_one_of_its_key_fails_is_not_overtaken() {
+    let (store, publisher, gate) = (outbox(1), ScriptedPublisher::default(), Gate::closed());
+    let (late, failing, after) = (keyed(1), keyed(1), keyed(1));
+    publisher.on(failing.id(), [Step::Await(gate.clone(), Box::new(Step::Fail(FailureClass::Failed)))]);
+    let slow = open(&store, std::slice::from_ref(&late));
+    enqueue(&store, std::slice::from_ref(&failing));
+    let _relay = start(relay(&store, &publisher).retry(RetryPolicy::fixed(millis(300))));
+    gate.until_waiting(1).await;
+    slow.commit();
+    pass(millis(450)).await;
+    gate.open();
+    publisher.log().until_ended(1).await;
+    enqueue(&store, std::slice::from_ref(&after));
+    is_not_overtaken(&store, &publisher, &late, &after).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_of_a_hot_key_that_commits_late_is_not_overtaken() {
+    let (store, publisher, gate) = (outbox(1), ScriptedPublisher::default(), Gate::closed());
+    let late = keyed("hot");
+    let slow = open(&store, std::slice::from_ref(&late));
+    let backlog = many(10, |_| keyed("hot"));
+    publisher.on(backlog[0].id(), [Step::publish_after(&gate)]);
+    enqueue(&store, &backlog);
+    // Of the ten, four are in hand.
+    let _relay = start(relay(&store, &publisher).window_rows(8).max_in_flight(1));
+    gate.until_waiting(1).await;
+    slow.commit();
+    pass(millis(450)).await;
+    let after = keyed("hot");
+    enqueue(&store, std::slice::from_ref(&after));
+    gate.open();
+    is_not_overtaken(&store, &publisher, &late, &after).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -280,7 +280,7 @@ pub async fn a_nul_character_is_refused(driver: impl Driver, kind: Kind) {
     let with = [
         Message::new("nul\0"),
         message("nul").aggregate("nul\0", 1),
-        message("nul").aggregate("nul", "\01"),
+        message("nul").aggregate("nul", "1\0"),
         message("nul").content_type("nul\0"),
         message("nul").header("nul\0", "x"),
         message("nul").header("nul", "\0"),

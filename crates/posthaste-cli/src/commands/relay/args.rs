@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use posthaste::{DeadPolicy, RelayBuilder, Retain, RetryPolicy};
 
+use super::monitor::HttpArgs;
 use crate::config::Sources;
 use crate::database::{ListenArgs, Settings};
 use crate::durations;
@@ -49,6 +50,9 @@ pub(crate) struct RelayArgs {
 
     #[command(flatten)]
     pub(crate) listen: ListenArgs,
+
+    #[command(flatten)]
+    pub(super) http: HttpArgs,
 
     #[command(flatten)]
     pub(crate) logs: LogArgs,
@@ -193,7 +197,9 @@ command line goes before the environment, and that before the file. `posthaste c
 shows what results. docs/relay.md has the whole.
 
 The first SIGTERM or Ctrl-C drains: no new message is taken, those being published are \
-finished. The second one abandons them; they are published again by the next relay.
+finished. The second one abandons them; they are published again by the next relay. A database \
+or a broker that cannot be reached is waited for, unless --fail-fast says otherwise, or the relay \
+is to end by itself.
 
 A line on stdout has id, idempotency_key, event_type, aggregate_type, aggregate_id, \
 content_type, headers, attempt and enqueued_at (null where there is no value), and the payload \
@@ -209,8 +215,15 @@ Examples:
   posthaste relay --to stdout --drain > events.ndjson
   posthaste relay --to stdout | while read -r event; do handle \"$event\"; done
   posthaste relay --to 'amqp://rabbit.internal/shop?exchange=events'
-  posthaste relay --config posthaste.toml
+  posthaste relay --config posthaste.toml --http 127.0.0.1:9186
   posthaste relay --to null --for 10s --lease 5s --log-format json";
+
+impl Until {
+    /// Whether it runs until it is asked to stop.
+    pub(super) fn is_never(&self) -> bool {
+        !self.once && !self.drain && self.for_time.is_none()
+    }
+}
 
 impl RelayArgs {
     /// Reads what stands in files of its own.

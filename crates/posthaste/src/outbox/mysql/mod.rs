@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub use error::mysql_error;
+pub use error::{mysql_breaks_connection, mysql_error};
 pub use table::MySqlTable;
 
 use super::batch::{ChunkLimits, check_duplicates, chunks, duplicate_id, duplicate_key, headers_json, size};
@@ -78,7 +78,7 @@ impl Sql {
         if let Some(key) = key.filter(|_| error.is_duplicate()) {
             // The key was new, but the id was not: the key is free again.
             let forget = Step::new(&self.forget_key, vec![Value::bytes(key.as_bytes())], &[]);
-            io.run(forget).await.map_err(|error| self.error(error))?;
+            io.run(forget).await.map_err(|error| self.key_stays(error))?;
         }
         Err(self.refused(error, || duplicate_id(Some(message))))
     }
@@ -174,7 +174,15 @@ impl Sql {
 
     fn error(&self, error: DriverError) -> Error {
         let (table, key) = (self.table.qualified(""), self.table.qualified("key"));
-        mysql_error("enqueueing", &format!("INSERT on {table}, and INSERT and DELETE on {key}"), error)
+        mysql_error("enqueueing", &format!("INSERT on {table} and {key}"), error)
+    }
+
+    /// A key that was written could not be taken back. To ask for the right beforehand would give every producer the right to
+    /// delete keys, for a case that hardly ever comes; the caller rolls back, and that takes the key back as well.
+    fn key_stays(&self, error: DriverError) -> Error {
+        let key = self.table.qualified("key");
+        let doing = "enqueueing: the message's id is there already, and its idempotency key cannot be taken back; roll back";
+        mysql_error(doing, &format!("SELECT and DELETE on {key}"), error)
     }
 }
 

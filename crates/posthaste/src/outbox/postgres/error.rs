@@ -52,6 +52,8 @@ fn describe_state(code: &str, said: &str, constraint: Option<&str>, grants: &str
         "53300" => (Kind::Unavailable, text("the server has no connection left")),
         "53100" => (Kind::Unavailable, text("the server's disk is full")),
         "54000" | "53200" => (Kind::Unavailable, format!("the server is short of memory or room ({said})")),
+        // It was too long between two statements: the network or the machine is slow.
+        "25P03" => (Kind::Unavailable, text("the server ended a transaction that did not go on")),
         code if ["08", "57P", "53", "58"].iter().any(|class| code.starts_with(class)) => {
             (Kind::Unavailable, format!("the server cannot be used now ({said})"))
         }

@@ -101,6 +101,7 @@ impl PostgresTable {
     ///
     /// - `{outbox}` and `{outbox_<suffix>}`: a table, with its schema;
     /// - `{name:outbox_<suffix>}`: the same without its schema;
+    /// - `{text:outbox_<suffix>}`: the same with its schema, as a literal;
     /// - `{channel}`: the channel, as a literal; `{lanes}`: the number of lanes.
     ///
     /// All in one pass, so that a name that looks like a placeholder is left alone.
@@ -132,10 +133,12 @@ impl PostgresTable {
         if let Some(suffix) = placeholder.strip_prefix("name:").and_then(suffix) {
             return quote(&self.derived(&suffix));
         }
+        if let Some(suffix) = placeholder.strip_prefix("text:").and_then(suffix) {
+            return literal(&self.qualified(&suffix));
+        }
         match placeholder {
             "lanes" => lanes.to_string(),
             "channel" => literal(&self.channel()),
-            "table" => literal(&self.qualified("")),
             other => unreachable!("{{{other}}} is no placeholder of this crate's statements"),
         }
     }
