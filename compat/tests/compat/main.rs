@@ -2,6 +2,8 @@
 
 #[path = "../../../examples/drivers/tests/drivers/database.rs"]
 mod database;
+#[path = "../../../examples/drivers/tests/drivers/elsewhere.rs"]
+mod elsewhere;
 #[path = "../../../examples/drivers/tests/drivers/scenarios.rs"]
 mod scenarios;
 

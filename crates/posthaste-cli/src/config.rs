@@ -9,6 +9,7 @@ mod file;
 mod keys;
 mod layer;
 mod nearest;
+mod outlets;
 mod sources;
 
 use std::path::PathBuf;
@@ -16,9 +17,12 @@ use std::path::PathBuf;
 use clap::{ArgMatches, Command};
 
 use self::file::File;
+use self::outlets::Outlets;
 use crate::failure::Failure;
 
 pub(crate) use self::effective::print;
+pub(crate) use self::nearest::nearest;
+pub(crate) use self::outlets::DestinationArgs;
 pub(crate) use self::sources::Sources;
 
 /// Parses the command line `arguments`, with the values of the file that it or the environment names, if any.
@@ -28,14 +32,17 @@ pub(crate) fn parse(
 ) -> Result<(ArgMatches, Sources), Trouble> {
     let matches = command.clone().try_get_matches_from(arguments).map_err(Trouble::Usage)?;
     let Some(path) = matches.get_one::<PathBuf>("config").filter(|path| !path.as_os_str().is_empty()) else {
-        let sources = Sources::of(&matches, &[]);
+        let outlets = Outlets::of(&[], &matches).map_err(Trouble::File)?;
+        let sources = Sources::of(&matches, &[], outlets);
         return Ok((matches, sources));
     };
     let file = File::read(path).map_err(Trouble::File)?;
-    let given = layer::check(&file, command).map_err(Trouble::File)?;
+    let entries = file.entries().map_err(Trouble::File)?;
+    let given = layer::check(&file, &entries, command).map_err(Trouble::File)?;
     let command = layer::with_defaults(command.clone(), &given);
     let matches = command.try_get_matches_from(arguments).map_err(Trouble::Usage)?;
-    let sources = Sources::of(&matches, &given);
+    let outlets = Outlets::of(&entries, &matches).map_err(Trouble::File)?;
+    let sources = Sources::of(&matches, &given, outlets);
     Ok((matches, sources))
 }
 
@@ -43,6 +50,6 @@ pub(crate) fn parse(
 pub(crate) enum Trouble {
     /// The command line, or the environment.
     Usage(clap::Error),
-    /// The file.
+    /// The file, or what stands in place of a part of it.
     File(Failure),
 }

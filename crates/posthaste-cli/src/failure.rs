@@ -73,6 +73,11 @@ impl Failure {
         redact(&self.message)
     }
 
+    /// Leaves only the exit code: the rest has been said, in the log.
+    pub(crate) fn said(self) -> Self {
+        Self { message: String::new(), place: None, hint: None, ..self }
+    }
+
     /// Tells the user, and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match &self.place {

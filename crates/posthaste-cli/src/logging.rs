@@ -11,7 +11,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::database::redact;
-use crate::failure::note;
+use crate::failure::{Failure, note};
 use crate::output::wants_colours;
 
 #[derive(Debug, clap::Args)]
@@ -78,6 +78,17 @@ impl LogArgs {
             _ if self.quiet => {}
             Format::Json => tracing::info!(target: "posthaste", "{}", redact(text)),
             Format::Text => note(text),
+        }
+    }
+
+    /// Says why the relay failed, if whoever reads stderr is a program; otherwise it is said at the end.
+    pub(crate) fn say_failure(&self, failure: Failure) -> Failure {
+        match self.log_format {
+            Format::Text => failure,
+            Format::Json => {
+                tracing::error!(target: "posthaste", "{}", failure.text());
+                failure.said()
+            }
         }
     }
 

@@ -31,15 +31,6 @@ pub(crate) struct Connections {
     lock_timeout: Duration,
 }
 
-/// What begins a transaction of several round trips. Should this process freeze or vanish in its middle, the server ends it
-/// after a few seconds and so its locks: otherwise they would last for as long as a connection may be idle.
-pub(crate) const BEGIN: &str = "SET SESSION wait_timeout = 5;START TRANSACTION";
-/// How many answers [`BEGIN`] brings.
-pub(crate) const BEGIN_ANSWERS: usize = 2;
-/// What ends it well.
-pub(crate) const COMMIT: &str = "COMMIT;SET SESSION wait_timeout = 28800";
-const ROLL_BACK: &str = "ROLLBACK;SET SESSION wait_timeout = 28800";
-
 /// The place of one connection.
 #[derive(Default)]
 struct Slot {
@@ -312,7 +303,7 @@ impl Session {
             Ok(_) => self.slot.live = Some(self.live),
             Err(failure) if failure.is_fatal() => {}
             Err(_) => {
-                if self.ask(ROLL_BACK).await.is_ok() {
+                if self.ask("ROLLBACK").await.is_ok() {
                     self.slot.live = Some(self.live);
                 }
             }

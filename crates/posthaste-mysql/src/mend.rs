@@ -7,7 +7,7 @@ use mysql_async::Row;
 use posthaste::{DeadSelection, Error, Glob, Lane, MessageId, Mode};
 use uuid::Uuid;
 
-use crate::connection::{BEGIN, BEGIN_ANSWERS, COMMIT, Session, Use, get, get_uuid};
+use crate::connection::{Session, Use, get, get_uuid};
 use crate::error::{DEADLOCK, Failure};
 use crate::settle::row;
 use crate::store::{Inner, TRIES};
@@ -156,7 +156,7 @@ impl Inner {
         let rows = list(dead.iter().map(|dead| row(dead.id)));
         let values = [("rows", rows), ("condition", condition.clone())];
         let lock_rows = self.sql.mend_lock_rows.bind(&values);
-        let locked = session.rows_of(&format!("{BEGIN};{lock_lanes};{lock_rows}"), BEGIN_ANSWERS + 1).await?;
+        let locked = session.rows_of(&format!("START TRANSACTION;{lock_lanes};{lock_rows}"), 2).await?;
         let (mut ids, mut revised) = (Vec::new(), BTreeSet::new());
         for locked in &locked {
             ids.push(get_uuid(locked, "id")?);
@@ -166,7 +166,7 @@ impl Inner {
             }
         }
         if ids.is_empty() {
-            session.ask(COMMIT).await?;
+            session.ask("COMMIT").await?;
             return Ok(0);
         }
         let rows = [("rows", list(ids.iter().map(|id| row(*id))))];
@@ -175,7 +175,7 @@ impl Inner {
             Mend::Discard => self.sql.discard.bind(&rows),
         };
         let revise = self.sql.mend_revise.bind(&[("lanes", stored(&revised))]);
-        let answers = session.ask(&format!("{change};{revise};{COMMIT}")).await?;
+        let answers = session.ask(&format!("{change};{revise};COMMIT")).await?;
         Ok(answers.first().map_or(0, |answer| answer.affected))
     }
 }

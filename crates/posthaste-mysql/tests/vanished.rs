@@ -18,7 +18,7 @@ fn lease(relay: RelayId) -> LeaseRequest {
     LeaseRequest { relay, name: "vanished".into(), duration, give_back: Vec::new() }
 }
 
-/// Polls until something is so: not too often, because what InnoDB tells of transactions is as old as the last look at it, and
+/// Polls until something is so: not too often, because what the server tells of transactions is as old as the last look at it, and
 /// older where looks follow within 100 ms.
 async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let deadline = Instant::now() + Duration::from_mins(1);

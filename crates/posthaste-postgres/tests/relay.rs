@@ -121,7 +121,7 @@ async fn behind_a_pooler_the_relay_polls() {
     };
     let Some(schema) = Schema::new().await else { return };
     let address = support::address_of(&pooler);
-    let proxy = FaultProxy::start(address.clone());
+    let proxy = FaultProxy::start(address.as_str());
     let listen_url = pooler.replace(&address, &proxy.address().to_string());
     let options = PostgresOptions::new(pooler).table(schema.table()).listen_url(listen_url);
     let store = PostgresStore::new(options).unwrap();

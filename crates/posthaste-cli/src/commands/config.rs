@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use clap::{CommandFactory, Subcommand};
-use posthaste::{MemoryStore, PublishError, Relay, publish_fn};
+use posthaste::{MemoryStore, Relay};
 
-use super::relay::{Destination, RelayArgs};
+use super::relay::{Plan, RelayArgs};
 use crate::cli::Cli;
 use crate::config::{self, Sources};
 use crate::database::Target;
@@ -44,11 +44,11 @@ Examples:
 
 pub(crate) fn run(target: &Target, args: &Check, sources: &Sources) -> Result<(), Failure> {
     let settings = &args.settings;
-    Destination::parse(&settings.to)?.check()?;
+    let plan = Plan::of(settings, sources)?;
     target.with(settings.database_settings()).check()?;
     // What only the relay itself can tell; it is not run.
-    let nowhere = publish_fn(async |_| Ok::<_, PublishError>(()));
-    settings.configure(Relay::builder(Arc::new(MemoryStore::new(1)))).publisher(nowhere).build()?;
+    let builder = settings.configure(Relay::builder(Arc::new(MemoryStore::new(1))));
+    plan.try_on(builder, settings).build()?;
     let mut output = Output::new();
     config::print(&mut output, &Cli::command(), sources)?;
     Ok(output.finish()?)

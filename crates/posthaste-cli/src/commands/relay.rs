@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use self::args::Until;
 pub(crate) use self::args::{Args, RelayArgs};
-pub(crate) use self::destination::Destination;
-use self::destination::Served;
+pub(crate) use self::destination::Plan;
 use self::monitor::Monitor;
+use crate::config::Sources;
 use crate::database::Target;
 use crate::durations::human;
 use crate::failure::Failure;
@@ -22,15 +22,23 @@ use crate::logging::LogArgs;
 use crate::output::messages;
 use crate::shutdown::StopRequests;
 
-pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
+pub(crate) async fn run(target: &Target, args: Args, sources: &Sources) -> Result<(), Failure> {
     let Args { until, settings } = args;
+    settings.logs.start();
+    let result = publish(target, &until, &settings, sources).await;
+    result.map_err(|failure| settings.logs.say_failure(failure))
+}
+
+async fn publish(
+    target: &Target,
+    until: &Until,
+    settings: &RelayArgs,
+    sources: &Sources,
+) -> Result<(), Failure> {
     let logs = &settings.logs;
-    logs.start();
-    let destination = Destination::parse(&settings.to)?;
-    destination.check()?;
+    let plan = Plan::of(settings, sources)?;
     let mut requests = StopRequests::listen()?;
-    let names = ["default".to_owned()];
-    let monitor = Monitor::start(&settings.http, settings.limits.idle_poll, &names).await?;
+    let monitor = Monitor::start(&settings.http, settings.limits.idle_poll, &plan.names()).await?;
     let patient = until.is_never() && !settings.limits.fail_fast;
     let target = target.with(settings.database_settings());
     let Some(database) = start::open(&target, patient, &monitor, &mut requests).await? else {
@@ -38,7 +46,7 @@ pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
         return Ok(());
     };
     let builder = monitor.observe(settings.configure(Relay::builder(database.store.clone())));
-    let (builder, served) = Served::start(builder, destination, settings.limits.publish_timeout)?;
+    let (builder, served) = plan.start(builder, settings)?;
     if settings.limits.fail_fast {
         served.check().await?;
     }
@@ -48,7 +56,7 @@ pub(crate) async fn run(target: &Target, args: Args) -> Result<(), Failure> {
     monitor.running(&relay.handle(), database.admin.clone(), served.looks());
     let mut stopping = Stopping { handle: relay.handle(), logs, before: None };
     let begun = Instant::now();
-    let work = work(relay, &until);
+    let work = work(relay, until);
     tokio::pin!(work);
     let mut ended = false;
     let summary = loop {

@@ -30,6 +30,7 @@ pub(crate) const KEYS: &[Key] = &[
     relay("name"),
     relay("to"),
     relay("to_file"),
+    relay("serve"),
     relay("max_in_flight"),
     relay("window_rows"),
     relay("window_bytes"),
@@ -71,8 +72,8 @@ mod tests {
     use crate::cli::Cli;
 
     /// Options that are about one call of the command, and no setting.
-    const NO_SETTINGS: [&str; 8] =
-        ["once", "drain", "for_time", "verbose", "quiet", "help", "version", "config"];
+    const NO_SETTINGS: [&str; 10] =
+        ["once", "drain", "for_time", "verbose", "quiet", "help", "version", "config", "set", "route"];
 
     #[test]
     fn every_option_of_the_relay_has_a_key_and_a_variable() {

@@ -6,6 +6,7 @@ use clap::{Arg, ArgAction, Command};
 
 use super::file::{Entry, File, Value};
 use super::keys::{KEYS, Key};
+use super::outlets;
 use crate::failure::Failure;
 
 /// A value of the file, and what it stands for.
@@ -19,17 +20,21 @@ pub(crate) struct Given {
 const COMMANDS: [&[&str]; 2] = [&["relay"], &["config", "check"]];
 
 /// Checks a file: every key is known, and every value is one that the option takes.
-pub(crate) fn check(file: &File, command: &Command) -> Result<Vec<Given>, Failure> {
+pub(crate) fn check(file: &File, entries: &[Entry], command: &Command) -> Result<Vec<Given>, Failure> {
     let options = options(command);
     let mut given = Vec::new();
-    for entry in file.entries()? {
+    for entry in entries {
+        if let Some(checked) = outlets::check(file, entry) {
+            checked?;
+            continue;
+        }
         let name = entry.name();
         let Some(key) = KEYS.iter().find(|key| key.path() == name) else {
             let known: Vec<_> = KEYS.iter().map(Key::path).collect();
-            return Err(file.unknown(&entry, known.iter().map(String::as_str)));
+            return Err(file.unknown(entry, known.iter().map(String::as_str)));
         };
         let option = options.iter().find(|option| option.get_id() == key.option);
-        check_value(option, &entry).map_err(|text| file.wrong(entry.value_at, &format!("{name}: {text}")))?;
+        check_value(option, entry).map_err(|text| file.wrong(entry.value_at, &format!("{name}: {text}")))?;
         given.push(Given { key, text: entry.value.text() });
     }
     Ok(given)
@@ -48,7 +53,9 @@ pub(crate) fn check_value(option: Option<&Arg>, entry: &Entry) -> Result<(), Str
     match (is_switch, &entry.value) {
         (true, Value::Switch(_)) => return Ok(()),
         (true, _) => return Err("must be true or false, without quotes".to_owned()),
-        (false, Value::Switch(_)) => return Err("takes a text or a number, not true or false".to_owned()),
+        (false, Value::Switch(_)) if !takes_switch(option) => {
+            return Err("takes a text or a number, not true or false".to_owned());
+        }
         (false, Value::List(_)) if option.get_value_delimiter().is_none() => {
             return Err("takes one value, not a list".to_owned());
         }
@@ -60,8 +67,13 @@ pub(crate) fn check_value(option: Option<&Arg>, entry: &Entry) -> Result<(), Str
     probe.try_get_matches_from([argument]).map(|_| ()).map_err(|error| reason(&error))
 }
 
+/// Whether it is an option with the values `true` and `false`.
+fn takes_switch(option: &Arg) -> bool {
+    option.get_possible_values().iter().any(|value| value.get_name() == "true")
+}
+
 /// What an option has against a value, without quoting it.
-fn reason(error: &clap::Error) -> String {
+pub(super) fn reason(error: &clap::Error) -> String {
     if let Some(source) = std::error::Error::source(error) {
         return source.to_string();
     }
@@ -99,13 +111,18 @@ fn set(command: Command, given: &Given) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use clap::CommandFactory;
 
     use super::*;
     use crate::cli::Cli;
 
     fn checked(text: &str) -> Result<Vec<Given>, String> {
-        check(&File::of(text), &Cli::command()).map_err(|failure| format!("{failure:?}"))
+        let file = File::of(text);
+        file.entries()
+            .and_then(|entries| check(&file, &entries, &Cli::command()))
+            .map_err(|failure| format!("{failure:?}"))
     }
 
     #[test]
@@ -138,6 +155,26 @@ mod tests {
             let failure = checked(text).unwrap_err();
             assert!(failure.contains(place) && failure.contains(said), "{text}: {failure}");
         }
+    }
+
+    #[test]
+    fn the_sample_has_every_key() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../posthaste.toml");
+        let sample = std::fs::read_to_string(path).unwrap();
+        let is_setting = |first: char| first.is_ascii_lowercase() || first == '[';
+        let all = sample.lines().fold(String::new(), |text, line| {
+            let setting = line.strip_prefix('#').filter(|rest| rest.starts_with(is_setting));
+            text + setting.unwrap_or(line) + "\n"
+        });
+        let file = File::of(&all);
+        let entries = file.entries().unwrap();
+        check(&file, &entries, &Cli::command()).unwrap();
+        let held: BTreeSet<_> = entries.iter().map(Entry::name).collect();
+        let destination =
+            outlets::destination_keys().into_iter().map(|key| format!("destinations.rabbit.{key}"));
+        let routes = outlets::ROUTE_KEYS.map(|key| format!("routes.0.{key}"));
+        let keys: BTreeSet<_> = KEYS.iter().map(Key::path).chain(destination).chain(routes).collect();
+        assert_eq!(held, keys);
     }
 
     #[test]

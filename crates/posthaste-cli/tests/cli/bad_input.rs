@@ -268,7 +268,8 @@ fn a_password_is_never_printed() {
     let commands: &[&[&str]] = &[
         &["status"],
         &["migrate"],
-        &["relay"],
+        // It would wait for the server otherwise.
+        &["relay", "--fail-fast"],
         &["list"],
         &["enqueue", "--event-type", "e"],
         &["redrive", "--all"],

@@ -14,7 +14,7 @@ use crate::server::server_url;
 use crate::support::{Bed, Running, numbered_lines};
 
 /// For a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(50);
+const PATIENCE: Duration = Duration::from_secs(110);
 /// So that asking does not keep the machine busy.
 const PAUSE: Duration = Duration::from_millis(10);
 

@@ -77,4 +77,9 @@ fn a_log_in_json_holds_nothing_else() {
     }
     assert!(said, "{}", ran.stderr);
     ran.succeeded();
+    let failing = ["relay", "--drain", "--log-format", "json", "--to", "null", "--http", "192.0.2.1:1"];
+    let ran = bed.run(&failing);
+    let line: serde_json::Value = serde_json::from_str(ran.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!((ran.code, &line["level"]), (1, &"ERROR".into()), "{}", ran.stderr);
+    assert!(line["message"].as_str().unwrap().contains("cannot be listened at"), "{}", ran.stderr);
 }

@@ -14,7 +14,8 @@ pub(crate) const COMMANDS: &[&[&str]] = &[
     &["show", "01890a5d-ac96-774b-bcce-b302099a8057"],
     &["enqueue", "--event-type", "e"],
     &["relay", "--drain"],
-    &["relay"],
+    // It would wait for a server that is away otherwise.
+    &["relay", "--fail-fast"],
     &["redrive", "--all"],
     &["discard", "--all-dead"],
     &["purge", "--older-than", "1d"],

@@ -8,6 +8,7 @@ use crate::support::{Bed, Running};
 fn the_service_manager_hears_of_the_beginning_the_life_and_the_end() {
     let bed = Bed::new();
     let socket = UnixDatagram::bind(bed.path("notify")).unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(55))).unwrap();
     let mut command = bed.command(&["relay", "--to", "null"]);
     command.env("NOTIFY_SOCKET", bed.path("notify")).env("WATCHDOG_USEC", "100000");
     command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());

@@ -6,7 +6,7 @@ use posthaste_testkit::{InvariantChecker, Violations};
 
 use crate::producer::{Producer, messages};
 use crate::relays::{Process, Relays, until};
-use crate::stores::Database;
+use crate::stores::{self, Database};
 use crate::support::Bed;
 
 /// The most records that a relay has in hand.
@@ -97,6 +97,13 @@ impl Cell {
 
     fn freeze(self, scene: &mut Scene<'_>, mut struck: Process) {
         struck.until_frozen();
+        while scene.is_locked() {
+            // On SQLite whoever is frozen in the middle of a write holds up all others, producers too, until it goes on.
+            struck.signal("CONT");
+            until("the write is over", || !scene.is_locked());
+            struck.signal("STOP");
+            struck.until_frozen();
+        }
         scene.let_go();
         // It waits for the frozen one's lanes.
         scene.drain();
@@ -234,6 +241,11 @@ impl<'a> Scene<'a> {
     fn note(&mut self, committed: Vec<Message>) {
         committed.iter().for_each(|message| self.checker.committed(message));
         self.committed.extend(committed);
+    }
+
+    /// Whether somebody is in the middle of writing to the file of a `SQLite` database.
+    fn is_locked(&self) -> bool {
+        !self.has_open_transactions && stores::is_locked(self.relays.bed())
     }
 
     /// Publishes everything, with a relay that nothing happens to.

@@ -90,7 +90,7 @@ impl Scene<'_> {
         self.produce();
         let began = Instant::now();
         pass(length());
-        let (cpu, took) = (relay.stat().cpu - before.cpu, began.elapsed());
+        let (cpu, took) = (relay.stat().cpu.saturating_sub(before.cpu), began.elapsed());
         let share = cpu.as_secs_f64() / took.as_secs_f64();
         self.proxy.heal();
         let healed = Instant::now();

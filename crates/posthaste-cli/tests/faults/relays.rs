@@ -63,7 +63,8 @@ impl<'a> Relays<'a> {
     /// A relay that has started. One that meets a database that does not answer in time ends at once, as a machine with much
     /// to do makes it happen now and then; its supervisor, which we are, starts it again.
     pub(crate) fn start(&self, mut make: impl FnMut() -> Command) -> Process {
-        for _ in 0..10 {
+        let deadline = Instant::now() + Duration::from_mins(2);
+        while Instant::now() < deadline {
             let mut process = Process(make().spawn().unwrap());
             let name = format!(":{}\"", process.0.id());
             until("the relay has started", || {

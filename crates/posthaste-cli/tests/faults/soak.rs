@@ -17,12 +17,12 @@ use crate::stores::{self, Database};
 
 const PRODUCERS: usize = 8;
 const KEYS: usize = 30;
-const STOCK: u32 = 8;
+const STOCK: u32 = 5;
 /// The most records that a relay has in hand.
 const WINDOW: usize = 64;
 const RELAY: [&str; 12] = [
     "--lease",
-    "1s",
+    "2s",
     "--idle-poll",
     "20ms",
     "--max-in-flight",
@@ -138,7 +138,7 @@ impl Work {
         Self {
             serializable: random.u8(0..5) == 0,
             messages: (0..random.usize(1..4)).flat_map(|_| keys).map(message).collect(),
-            stock: (0..random.usize(0..3)).map(|_| random.u32(1..=STOCK)).collect(),
+            stock: (0..random.usize(0..4)).map(|_| random.u32(1..=STOCK)).collect(),
             takes: if random.u8(0..80) == 0 { 500 } else { random.u64(0..10) },
             rolls_back: random.u8(0..8) == 0,
         }
@@ -216,13 +216,13 @@ impl Crowd<'_> {
             2 if count > 1 => {
                 let relay = self.running.swap_remove(which);
                 relay.signal("STOP");
-                let until = now + Duration::from_millis(self.random.u64(100..2_500));
+                let until = now + Duration::from_millis(self.random.u64(100..4_000));
                 self.frozen.push((until, relay));
                 self.blows += 1;
             }
             3 => {
-                self.cuts +=
-                    usize::from(stores::cut_a_session(self.shared.relays.bed(), self.shared.database))
+                let was_cut = stores::cut_a_session(self.shared.relays.bed(), self.shared.database);
+                self.cuts += usize::from(was_cut);
             }
             _ if count < 4 => self.start(),
             _ => self.end(which),

@@ -109,3 +109,10 @@ pub(crate) fn size(bed: &Bed, database: Database) -> u64 {
     };
     size.parse().unwrap()
 }
+
+/// Whether somebody is in the middle of writing to the file of a `SQLite` database.
+pub(crate) fn is_locked(bed: &Bed) -> bool {
+    let connection = rusqlite::Connection::open(bed.database()).unwrap();
+    connection.busy_timeout(std::time::Duration::ZERO).unwrap();
+    connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err()
+}

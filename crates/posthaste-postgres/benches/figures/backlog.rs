@@ -3,47 +3,44 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use posthaste::{BoxError, Relay, Retain, publish_fn};
+use posthaste::{BoxError, Relay, publish_fn};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
-use crate::measure::{Bench, median, own_cpu, rate, rounds};
+use crate::measure::{Bench, median, rounds, timed};
 
-/// Rows that are drained in each measurement.
-const DRAINED: u32 = 60_000;
-/// A long backlog.
+/// Rows of a long and of a short backlog. The latter is what is drained in each measurement.
 const LONG: u32 = 1_000_000;
-/// A short one.
 const SHORT: u32 = 10_000;
+/// How many measurements are made of each kind in a round.
+const TURNS: u32 = 6;
 
-/// Drains so many rows and stops; the rate, and the microseconds of CPU time a row in the server and here, from the first
-/// that is published to the last.
+/// Drains so many rows, and what comes with them until the relay has stopped. The rate, and the
+/// microseconds of CPU time a row in the server and here.
 async fn drain_some(bench: &Bench, rows: u32) -> (f64, f64) {
     let (count, done) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
-    let began = Arc::new(std::sync::OnceLock::new());
     let relay = Relay::builder(Arc::new(bench.fixture.store.clone()))
         .publisher(publish_fn({
-            let (count, done, began) = (count.clone(), done.clone(), began.clone());
+            let (count, done) = (count.clone(), done.clone());
             move |_| {
-                began.get_or_init(Instant::now);
                 if count.fetch_add(1, Ordering::Relaxed) + 1 == rows {
                     done.notify_one();
                 }
                 async { Ok::<_, BoxError>(()) }
             }
         }))
-        .retain(Retain::default())
         .build()
         .unwrap();
-    let (server, here) = (bench.server_cpu().await, own_cpu());
     let handle = relay.handle();
-    let run = tokio::spawn(relay.run_until(std::future::pending()));
-    done.notified().await;
-    let time = began.get().unwrap().elapsed();
-    let cpu = bench.server_cpu().await.saturating_sub(server) + own_cpu().saturating_sub(here);
-    handle.stop();
-    run.await.unwrap().unwrap();
-    (rate(rows, time), cpu.as_secs_f64() * 1e6 / f64::from(rows))
+    let mut published = 0;
+    let took = timed(bench, 1, async {
+        let run = tokio::spawn(relay.run_until(std::future::pending()));
+        done.notified().await;
+        handle.stop();
+        published = u32::try_from(run.await.unwrap().unwrap().published).unwrap();
+    })
+    .await;
+    let published = f64::from(published);
+    (took.rate * published, (took.server + took.here) / published)
 }
 
 /// The medians of some measurements.
@@ -65,22 +62,23 @@ pub(crate) async fn long_and_short() {
     let Some(bench) = Bench::new().await else { return };
     let (mut short, mut long) = (Vec::new(), Vec::new());
     for _ in 0..rounds() {
-        let mut few = Vec::new();
-        for _ in 0..DRAINED / SHORT {
-            bench.fill(SHORT).await;
-            few.push(drain_some(&bench, SHORT).await);
-        }
-        short.push(middle(few));
         bench.fill(LONG).await;
-        long.push(drain_some(&bench, DRAINED).await);
+        for _ in 0..TURNS {
+            long.push(drain_some(&bench, SHORT).await);
+        }
+        for _ in 0..TURNS {
+            bench.fill(SHORT).await;
+            short.push(drain_some(&bench, SHORT).await);
+        }
     }
     let short = middle(short);
     print("backlog of 10,000", short, short);
     print("backlog of 1,000,000", middle(long), short);
 }
 
-/// 100,000 ready rows, alone, and behind a million delayed rows and 10,000 keys that wait with 100 rows each.
+/// 120,000 ready rows, alone, and behind a million delayed rows and 10,000 keys that wait with a row behind each.
 pub(crate) async fn behind_delayed_rows_and_blocked_keys() {
+    const READY: u32 = 120_000;
     let Some(bench) = Bench::new().await else { return };
     let held = "INSERT INTO {}outbox (event_type, aggregate_type, aggregate_id, payload, next_attempt_at)
         SELECT 'order.created', kind, id, convert_to(repeat('x', 512), 'UTF8'), held FROM (
@@ -88,16 +86,16 @@ pub(crate) async fn behind_delayed_rows_and_blocked_keys() {
                    now() + interval '1 week' AS held FROM generate_series(1, 1000000) n
             UNION ALL
             SELECT n, 'blocked', (n % 10000)::text, CASE WHEN n < 10000 THEN now() + interval '1 week' END
-            FROM generate_series(0, 99999) n) rows ORDER BY n, kind";
+            FROM generate_series(0, 19999) n) rows ORDER BY n, kind";
     let (mut free, mut behind) = (Vec::new(), Vec::new());
     for _ in 0..rounds() {
-        bench.fill(2 * DRAINED).await;
-        free.push(drain_some(&bench, DRAINED).await);
+        bench.fill(READY).await;
+        free.push(drain_some(&bench, READY / 2).await);
         bench.fixture.schema.execute("TRUNCATE {}outbox").await;
         bench.fixture.schema.execute(held).await;
-        bench.add(&format!("generate_series(1, {}) n", 2 * DRAINED)).await;
+        bench.add(&format!("generate_series(1, {}) n", READY)).await;
         bench.settle_down().await;
-        behind.push(drain_some(&bench, DRAINED).await);
+        behind.push(drain_some(&bench, READY / 2).await);
     }
     let free = middle(free);
     print("120,000 ready rows", free, free);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::store_call::store_call;
 use super::window::Queued;
@@ -42,17 +43,19 @@ pub(super) async fn attempt(parts: Arc<Parts>, relay: RelayId, mut queued: Queue
     }
     failpoint::hit(failpoint::BEFORE_PUBLISH);
     let record = queued.record.clone();
+    let target = &parts.targets[queued.to];
     #[cfg(feature = "opentelemetry-0_33")]
     let span = crate::telemetry::publish_span(&record);
+    #[cfg(not(feature = "opentelemetry-0_33"))]
+    let span = tracing::debug_span!(
+        "publish", id = %record.id, event_type = record.event_type, attempt = record.attempt(), destination = target.name
+    );
     // The timeout stands inside, so that a panic of a future that is dropped by it is caught as well.
-    let target = &parts.targets[queued.to];
     let publish = async {
         failpoint::hit(failpoint::IN_PUBLISH);
         tokio::time::timeout(target.publish_timeout, target.publisher.publish(record)).await
     };
-    #[cfg(feature = "opentelemetry-0_33")]
-    let publish = tracing::Instrument::instrument(publish, span);
-    let result = match AssertUnwindSafe(publish).catch_unwind().await {
+    let result = match AssertUnwindSafe(publish.instrument(span)).catch_unwind().await {
         Ok(Ok(Ok(()))) => AttemptResult::Published,
         Ok(Ok(Err(error))) => AttemptResult::Failed(error),
         Ok(Err(_elapsed)) => AttemptResult::Failed(PublishError::failed(HANDLER_TIMED_OUT)),

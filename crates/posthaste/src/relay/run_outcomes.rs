@@ -251,6 +251,7 @@ impl Run {
         self.store_failures = 0;
         self.parts.health().settled_at = Some(now);
         self.parts.hooks.tell(&Event::Settled { report: &report, took: now - self.settle_began });
+        tracing::debug!(applied = report.applied, stale = report.stale, gone = report.gone, "settled");
         let settled = self.settles.done(now);
         if report.gone > 0 {
             // Somebody else's hand was in the table: what was hidden behind these records may be visible now.

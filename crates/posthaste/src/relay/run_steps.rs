@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::care::Care;
 use super::events::Event;
@@ -117,12 +118,14 @@ impl Run {
         self.window.read_begins();
         let (store, request) = (self.parts.store.clone(), plan.request.clone());
         self.plan = Some(plan);
-        self.reading = Some(tokio::spawn(async move {
+        let span = tracing::debug_span!("read", lanes = request.scans.len(), in_hand = request.in_hand.len());
+        let read = async move {
             failpoint::hit(failpoint::BEFORE_READ);
             let page = store.read(&request).await;
             failpoint::hit(failpoint::AFTER_READ);
             page
-        }));
+        };
+        self.reading = Some(tokio::spawn(read.instrument(span)));
     }
 
     fn start_attempts(&mut self, now: Instant) {
@@ -183,12 +186,14 @@ impl Run {
         let Some(request) = self.settles.begin(self.relay, delete, hurry, now) else { return };
         let store = self.parts.store.clone();
         self.settle_began = now;
-        self.settling = Some(tokio::spawn(async move {
+        let span = tracing::debug_span!("settle", outcomes = request.settlements.len());
+        let settle = async move {
             failpoint::hit(failpoint::BEFORE_SETTLE);
             let report = store.settle(&request).await;
             failpoint::hit(failpoint::AFTER_SETTLE);
             report
-        }));
+        };
+        self.settling = Some(tokio::spawn(settle.instrument(span)));
     }
 
     /// Draining: when nothing is in hand, asks whether anything in the table is due.

@@ -3,14 +3,12 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use posthaste::dialect::SqliteTable;
 use posthaste::{Admin, Message, Outbox};
 use posthaste_mysql::{MySqlOptions, MySqlStore, Payload};
 use posthaste_postgres::{PostgresOptions, PostgresStore};
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,16 +18,6 @@ pub enum Kind {
     Sqlite,
 }
 
-/// What another connection does.
-#[derive(Debug, Clone)]
-pub enum Elsewhere {
-    /// It enqueues and commits.
-    Commit(Message),
-    /// It enqueues, and then waits for the order 1, which the transaction under test has; when it has it, it commits. The
-    /// server will rather end the other one than this one.
-    Entangle(Message),
-}
-
 /// A schema in PostgreSQL, a database in MySQL, or a file.
 pub struct Database {
     pub kind: Kind,
@@ -37,7 +25,7 @@ pub struct Database {
     pub url: String,
     pub outbox: Outbox,
     pub inbox: posthaste::Inbox,
-    entangled: Mutex<Option<JoinHandle<()>>>,
+    pub elsewhere: Mutex<Option<JoinHandle<()>>>,
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -71,7 +59,7 @@ impl Database {
 
     fn with(kind: Kind, name: String, url: String, table: &str, folder: Option<tempfile::TempDir>) -> Self {
         let (outbox, inbox) = (Outbox::new(table).unwrap(), posthaste::Inbox::new(table).unwrap());
-        Self { kind, name, url, outbox, inbox, entangled: Mutex::default(), _folder: folder }
+        Self { kind, name, url, outbox, inbox, elsewhere: Mutex::default(), _folder: folder }
     }
 
     async fn postgres(name: String) -> Self {
@@ -174,40 +162,8 @@ impl Database {
         }
     }
 
-    pub async fn elsewhere(&self, what: &Elsewhere) {
-        match what {
-            Elsewhere::Commit(message) => self.commit_elsewhere(message).await,
-            Elsewhere::Entangle(message) => {
-                let (told, waits) = oneshot::channel();
-                let (outbox, orders, message) = (self.outbox.clone(), self.orders(), message.clone());
-                let entangled = match self.kind {
-                    Kind::Postgres => {
-                        let client = postgres_client(&self.url).await;
-                        tokio::spawn(entangle_postgres(client, outbox, orders, message, told))
-                    }
-                    Kind::MySql => {
-                        let connection = self.mysql_connection().await;
-                        tokio::spawn(entangle_mysql(connection, outbox, orders, message, told))
-                    }
-                    Kind::Sqlite => unreachable!("it has one writer"),
-                };
-                *self.entangled.lock().unwrap() = Some(entangled);
-                let waits: String = waits.await.unwrap();
-                while self.number(&waits).await == 0 {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-            }
-        }
-    }
-
-    /// Waits until the entangled one has committed.
-    pub async fn disentangled(&self) {
-        let entangled = self.entangled.lock().unwrap().take();
-        entangled.expect("there is one").await.unwrap();
-    }
-
     /// Enqueues and commits a message through a connection of its own.
-    async fn commit_elsewhere(&self, message: &Message) {
+    pub async fn commit_elsewhere(&self, message: &Message) {
         match self.kind {
             Kind::Postgres => {
                 let mut client = postgres_client(&self.url).await;
@@ -231,7 +187,7 @@ impl Database {
         }
     }
 
-    async fn mysql_connection(&self) -> mysql_async::Conn {
+    pub async fn mysql_connection(&self) -> mysql_async::Conn {
         mysql_async::Conn::from_url(&self.url).await.unwrap()
     }
 }
@@ -267,42 +223,4 @@ pub async fn postgres_client(url: &str) -> tokio_postgres::Client {
     let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     client
-}
-
-/// Tells by what query it is seen that it waits.
-async fn entangle_postgres(
-    mut client: tokio_postgres::Client,
-    outbox: Outbox,
-    orders: String,
-    message: Message,
-    told: oneshot::Sender<String>,
-) {
-    let tx = client.transaction().await.unwrap();
-    tx.batch_execute("SET LOCAL deadlock_timeout = '1h'").await.unwrap();
-    outbox.enqueue(&tx, &message).await.unwrap();
-    let id: i32 = tx.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid =";
-    told.send(format!("{waits} {id}")).unwrap();
-    tx.batch_execute(&format!("INSERT INTO {orders} VALUES (1)")).await.unwrap();
-    tx.commit().await.unwrap();
-}
-
-async fn entangle_mysql(
-    mut connection: mysql_async::Conn,
-    outbox: Outbox,
-    orders: String,
-    message: Message,
-    told: oneshot::Sender<String>,
-) {
-    let id = connection.id();
-    let mut tx = connection.start_transaction(mysql_async::TxOpts::default()).await.unwrap();
-    // The server ends the transaction that wrote less.
-    for order in 2..20 {
-        tx.query_drop(format!("INSERT INTO {orders} VALUES ({order})")).await.unwrap();
-    }
-    outbox.enqueue(&mut tx, &message).await.unwrap();
-    let waits = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
-    told.send(format!("{waits} AND trx_mysql_thread_id = {id}")).unwrap();
-    tx.query_drop(format!("INSERT INTO {orders} VALUES (1)")).await.unwrap();
-    tx.commit().await.unwrap();
 }

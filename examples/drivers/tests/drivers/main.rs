@@ -2,6 +2,7 @@
 //! driver begins, nests and ends a transaction.
 
 mod database;
+mod elsewhere;
 mod scenarios;
 
 mod deadpool;

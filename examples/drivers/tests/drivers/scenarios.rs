@@ -8,7 +8,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use posthaste::{ErrorKind, Message};
 
-use crate::database::{Database, Elsewhere, Kind};
+use crate::database::{Database, Kind};
+use crate::elsewhere::Elsewhere;
 
 /// What is done in a transaction.
 #[derive(Debug, Clone)]
@@ -342,6 +343,20 @@ pub async fn an_inbox_takes_a_message_once(driver: impl Driver, kind: Kind) {
     assert_eq!(driver.run(&database, &ops[..1], End::Commit).await, [Ok(0)]);
 }
 
+pub async fn of_two_copies_at_once_one_has_an_effect(driver: impl Driver, kind: Kind) {
+    // It has one writer.
+    if kind == Kind::Sqlite {
+        return;
+    }
+    let database = Database::new(kind).await;
+    for (id, commit) in [("1", true), ("2", false)] {
+        let ops = [Op::Elsewhere(Elsewhere::Note(id, commit)), Op::FirstTime(id)];
+        let said = driver.run(&database, &ops, End::Commit).await;
+        assert_eq!(said, [Ok(0), Ok(usize::from(!commit))], "the other one commits: {commit}");
+        database.over_there().await;
+    }
+}
+
 pub async fn a_lost_transaction_is_a_conflict(driver: impl Driver, kind: Kind) {
     let database = Database::new(kind).await;
     let taken = || message("taken").idempotency_key("key");
@@ -378,7 +393,7 @@ pub async fn a_deadlock_is_a_conflict(driver: impl Driver, kind: Kind) {
     }
     let said = driver.run(&database, &ops, End::Rollback).await;
     assert_eq!(said.last(), Some(&Err(ErrorKind::Conflict)));
-    database.disentangled().await;
+    database.over_there().await;
     let ops = [Op::Enqueue(taken()), Op::Enqueue(message("again"))];
     assert_eq!(driver.run(&database, &ops, End::Commit).await, [Err(ErrorKind::DuplicateKey), Ok(1)]);
     assert_eq!(database.committed().await.0, ["taken", "again"]);
@@ -422,6 +437,7 @@ macro_rules! tests {
                 what_the_server_would_not_take_is_refused,
                 many_go_at_once_and_in_order,
                 an_inbox_takes_a_message_once,
+                of_two_copies_at_once_one_has_an_effect,
                 a_lost_transaction_is_a_conflict,
                 a_deadlock_is_a_conflict
                 $(, $cancelled)?);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, IsolationLevel, Row, Statement, TxOpts, Value};
-use posthaste::{Admin, Message, Store};
-use posthaste_mysql::{MySqlOptions, MySqlOutbox, MySqlStore, Partition, Payload};
+use posthaste::{Admin, Message, Outbox, Store};
+use posthaste_mysql::{MySqlOptions, MySqlStore, Partition, Payload};
 use tokio::sync::Mutex;
 
 use super::super::gauge::cpu_of_family;
@@ -215,7 +215,7 @@ impl Ground for MySqlGround {
 
 struct MySqlHand {
     conn: Conn,
-    outbox: MySqlOutbox,
+    outbox: Outbox,
     bare: Option<Statement>,
 }
 

@@ -56,10 +56,10 @@ impl Chart {
         let highest = self.lines.iter().flat_map(|(_, values)| values).flatten().copied().fold(0.0, f64::max);
         let last = self.places.len().saturating_sub(1) as f64;
         let mut chart = ChartBuilder::on(&root)
-            .caption(&self.title, ("sans-serif", 18))
+            .caption(&self.title, ("sans-serif", 22))
             .margin(12)
-            .x_label_area_size(44)
-            .y_label_area_size(72)
+            .x_label_area_size(52)
+            .y_label_area_size(84)
             // From zero on: what looks twice as high is twice as much.
             .build_cartesian_2d(-0.2..last + 0.2, 0.0..(highest * 1.15).max(0.001))?;
         let place = |x: &f64| {
@@ -82,6 +82,8 @@ impl Chart {
             .y_label_formatter(&amount)
             .x_desc(&self.x)
             .y_desc(&self.y)
+            .label_style(("sans-serif", 15))
+            .axis_desc_style(("sans-serif", 16))
             .draw()?;
         for ((name, values), colour) in self.lines.iter().zip(COLOURS.iter().cycle()) {
             let points: Vec<_> =
@@ -94,6 +96,7 @@ impl Chart {
         chart
             .configure_series_labels()
             .position(SeriesLabelPosition::LowerRight)
+            .label_font(("sans-serif", 15))
             .background_style(WHITE.mix(0.8))
             .border_style(BLACK.mix(0.3))
             .draw()?;

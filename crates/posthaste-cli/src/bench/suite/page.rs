@@ -42,7 +42,8 @@ fn title(heading: &Heading, results: &Results) -> String {
     let plan = format!("{:?}", heading.plan).to_lowercase();
     let mut text = format!(
         "# Benchmarks on {}\n\nPosthaste {}, plan `{plan}`, {}. Figures are medians, with the server on the same machine unless said \
-         otherwise; ratios are to what the database does without an outbox in the same run. docs/benchmarks.md of Posthaste explains how to read them.\n",
+         otherwise; ratios are to what the database does without an outbox in the same run. CPU (this process and the server), bytes of WAL or redo log and dead \
+         rows are a message's, or a second's where there are none. docs/benchmarks.md of Posthaste explains how to read them.\n",
         server.unwrap_or("nothing"),
         heading.version,
         heading.machine
@@ -101,7 +102,6 @@ fn table(group: &Group, entries: &[&Entry]) -> String {
             }
         }
     }
-    text.push_str("\nCPU, log bytes and dead rows are a message's; without messages, a second's.\n");
     text
 }
 

@@ -43,6 +43,9 @@ pub(crate) struct RelayArgs {
     to_file: Option<String>,
 
     #[command(flatten)]
+    pub(super) outlets: OutletArgs,
+
+    #[command(flatten)]
     pub(crate) limits: Limits,
 
     #[command(flatten)]
@@ -56,6 +59,24 @@ pub(crate) struct RelayArgs {
 
     #[command(flatten)]
     pub(crate) logs: LogArgs,
+}
+
+/// Several destinations. They are described by the file, as are routes.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Several destinations (see docs/relay.md)")]
+pub(super) struct OutletArgs {
+    /// Publish only to these destinations, and leave the others to other relays [default: all]
+    #[arg(long, value_name = "NAME", env = "POSTHASTE_SERVE", value_delimiter = ',')]
+    pub(super) serve: Vec<String>,
+
+    /// Which messages go where, instead of the file's routes: EVENT_TYPE=DESTINATION, or
+    /// EVENT_TYPE@AGGREGATE_TYPE=DESTINATION, with * and ? in the patterns; the first that matches counts
+    #[arg(long, value_name = "ROUTE", env = "POSTHASTE_ROUTE", value_delimiter = ',')]
+    route: Vec<String>,
+
+    /// Set something about a destination: destinations.NAME.KEY=VALUE
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
 }
 
 /// When to end. Without any of these options: when asked to stop.
@@ -242,11 +263,21 @@ impl RelayArgs {
         Settings { listen: self.listen.clone(), lease: Some(self.limits.lease), ..Settings::default() }
     }
 
+    /// When failed messages are tried again; what is not given is as for the relay.
+    pub(super) fn retry(
+        &self,
+        base: Option<Duration>,
+        cap: Option<Duration>,
+        attempts: Option<NonZeroU32>,
+    ) -> RetryPolicy {
+        let of = &self.failures;
+        RetryPolicy::exponential(base.unwrap_or(of.retry_base), cap.unwrap_or(of.retry_cap))
+            .max_attempts(attempts.unwrap_or(of.max_attempts).get())
+    }
+
     /// Hands everything to the relay but the destination.
     pub(crate) fn configure(&self, builder: RelayBuilder) -> RelayBuilder {
         let (limits, failures) = (&self.limits, &self.failures);
-        let retry = RetryPolicy::exponential(failures.retry_base, failures.retry_cap)
-            .max_attempts(failures.max_attempts.get());
         let on_dead = match failures.on_dead {
             OnDead::Skip => DeadPolicy::Skip,
             OnDead::Park => DeadPolicy::Park,
@@ -263,7 +294,7 @@ impl RelayArgs {
             .drain_timeout(limits.drain_timeout)
             .idle_poll(limits.idle_poll)
             .upkeep_every(limits.upkeep_every)
-            .retry(retry)
+            .retry(self.retry(None, None, None))
             .on_dead(on_dead)
             .retain(failures.retain)
             .keep_idempotency_keys(failures.keep_idempotency_keys)

@@ -33,8 +33,12 @@ pub(super) struct Sql {
     table: MySqlTable,
     insert: String,
     row: String,
+    /// `row` for payloads that are no UTF-8: the server is told that they are bytes. Drivers send both in the same way, and a
+    /// JSON column would take some of them for text.
+    row_of_bytes: String,
     insert_key: String,
     enqueue: Arc<str>,
+    enqueue_bytes: Arc<str>,
     enqueue_key: Arc<str>,
     forget_key: Arc<str>,
     first_time: Arc<str>,
@@ -47,8 +51,10 @@ impl Sql {
         let insert = table.fill(include_str!("enqueue.sql"));
         let row = table.fill(include_str!("row.sql"));
         let insert_key = table.fill(include_str!("enqueue_key.sql"));
+        let row_of_bytes = row.replacen(PAYLOAD_PLACE, "(?, ?, ?, ?, CAST(? AS BINARY), ", 1);
         Ok(Self {
             enqueue: rows(&insert, &row, 1),
+            enqueue_bytes: rows(&insert, &row_of_bytes, 1),
             enqueue_key: rows(&insert_key, KEY_ROW, 1),
             forget_key: table.fill(include_str!("forget_key.sql")).into(),
             first_time: table.fill(include_str!("first_time.sql")).into(),
@@ -56,6 +62,7 @@ impl Sql {
             table,
             insert,
             row,
+            row_of_bytes,
             insert_key,
         })
     }
@@ -74,7 +81,8 @@ impl Sql {
         }
         let mut values = Vec::with_capacity(VALUES);
         push(&mut values, message, trace)?;
-        let Err(error) = io.run(Step::new(&self.enqueue, values, &[])).await else { return Ok(()) };
+        let sql = if is_text(message) { &self.enqueue } else { &self.enqueue_bytes };
+        let Err(error) = io.run(Step::new(sql, values, &[])).await else { return Ok(()) };
         if let Some(key) = key.filter(|_| error.is_duplicate()) {
             // The key was new, but the id was not: the key is free again.
             let forget = Step::new(&self.forget_key, vec![Value::bytes(key.as_bytes())], &[]);
@@ -124,7 +132,8 @@ impl Sql {
             for message in run {
                 push(&mut values, message, trace)?;
             }
-            let step = Step::new(&rows(&self.insert, &self.row, run.len()), values, &[]);
+            let row = if run.iter().all(is_text) { &self.row } else { &self.row_of_bytes };
+            let step = Step::new(&rows(&self.insert, row, run.len()), values, &[]);
             io.run(step).await.map_err(|error| self.refused(error, || duplicate_id(None)))?;
         }
         Ok(())
@@ -187,6 +196,8 @@ impl Sql {
 }
 
 const KEY_ROW: &str = "(?)";
+/// How `row.sql` begins, up to the payload.
+const PAYLOAD_PLACE: &str = "(?, ?, ?, ?, ?, ";
 /// How many values `row.sql` has.
 const VALUES: usize = 11;
 
@@ -223,6 +234,10 @@ fn push<'a>(values: &mut Vec<Value<'a>>, message: &'a Message, trace: &TraceCont
     Ok(())
 }
 
+fn is_text(message: &Message) -> bool {
+    message.payload_bytes().is_none_or(|payload| std::str::from_utf8(payload).is_ok())
+}
+
 /// The payload, as a value that a column of type JSON takes as well as one of bytes: text where it is one. What stands for
 /// that of a tombstone must be JSON, too.
 fn payload(message: &Message) -> Value<'_> {
@@ -257,6 +272,8 @@ mod tests {
         push(&mut values, &message, &TraceContext::default()).unwrap();
         assert_eq!(values.len(), VALUES);
         assert_eq!(sql.enqueue.matches('?').count(), VALUES);
+        assert_eq!(sql.enqueue_bytes.matches('?').count(), VALUES);
+        assert!(sql.enqueue_bytes.contains("CAST(? AS BINARY)"), "{}", sql.enqueue_bytes);
         assert_eq!(rows(&sql.insert, &sql.row, 3).matches('?').count(), 3 * VALUES);
         assert!(!sql.enqueue.contains("--"), "{}", sql.enqueue);
     }
