@@ -33,8 +33,8 @@ impl Target {
     ) -> Result<Self, Error> {
         let (rest, ours) = take_out(url, &["sslmode", "sslrootcert", "schema"]);
         let mut config: Config = rest.parse().map_err(|source: tokio_postgres::Error| {
-            // The driver's text names the parameter, never its value.
             let why = std::error::Error::source(&source).map(ToString::to_string).unwrap_or_default();
+            let why = without_values(&why);
             Error::new(ErrorKind::InvalidInput, format!("{what} cannot be used: {why}"))
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -76,6 +76,16 @@ impl Target {
             return encrypted;
         }
         connected
+    }
+}
+
+/// The driver's text, which names a parameter and never its value; but of a URL whose scheme is mistyped it takes all that
+/// stands before the first `=` for a name.
+fn without_values(why: &str) -> &str {
+    let is_name = |quoted: &str| quoted.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    match why.split('`').nth(1) {
+        Some(quoted) if !is_name(quoted) => "it is no URL of the form postgres://user:password@host/database",
+        _ => why,
     }
 }
 
@@ -172,6 +182,7 @@ mod tests {
             "postgres://u:secret@h/d?sslmode=sure",
             "postgres://u:secret@h:x/d",
             "mysql://u:secret@h/d",
+            "postgress://u:secret@h/d?application_name=x",
             "postgres://u:secret@h/d?sslmode=verify-full&sslrootcert=/no/such/file",
         ] {
             let error = parse(url).err().unwrap();
@@ -194,13 +205,11 @@ mod tests {
             "postgres://ann:Geh3im@a,b:7/d?sslmode=verify-full&sslrootcert=/no/such/file&target_session_attrs=any",
             "host=h user=u password='Geh3im' schema=s sslmode='require'",
         ];
-        // Damage may have put it where the name of an option stands, which may be quoted.
+        // Damage may have put it where the name or the value of another option stands, which may be quoted.
         let in_its_place = |url: &str| {
-            url.matches("Geh3im").count() == 1
-                && url
-                    .split('?')
-                    .next()
-                    .is_some_and(|place| place.contains(":Geh3im@") || place.contains(" password='Geh3im' "))
+            let place = url.split('?').next().unwrap_or_default();
+            let in_url = place.contains(":Geh3im@") && !place.contains(['=', ' ']);
+            url.matches("Geh3im").count() == 1 && (in_url || place.contains(" password='Geh3im' "))
         };
         posthaste_testkit::damaged_text(&valid, |url| {
             if let Err(error) = parse(url) {
