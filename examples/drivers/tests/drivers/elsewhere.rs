@@ -36,7 +36,7 @@ impl Database {
     }
 
     async fn entangle(&self, message: Message) {
-        let (told, waits) = oneshot::channel();
+        let (told, entangled) = oneshot::channel();
         let (outbox, orders) = (self.outbox.clone(), self.orders());
         let running = match self.kind {
             Kind::Postgres => {
@@ -50,9 +50,10 @@ impl Database {
             Kind::Sqlite => unreachable!("it has one writer"),
         };
         *self.elsewhere.lock().unwrap() = Some(running);
-        let waits = waits.await.unwrap();
-        while self.number(&waits).await == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        entangled.await.unwrap();
+        match self.kind {
+            Kind::MySql => until_mysql_waits(&mut self.mysql_connection().await, &self.name).await,
+            _ => until_postgres_waits(&postgres_client(&self.url).await, &self.name).await,
         }
     }
 
@@ -75,20 +76,45 @@ impl Database {
     }
 }
 
-/// Tells by what query it is seen that it waits.
+/// Waits until a statement that names a schema waits for a lock.
+async fn until_postgres_waits(watch: &tokio_postgres::Client, schema: &str) {
+    let waits = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{schema}%'"
+    );
+    while watch.query_one(&waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits until a transaction waits for the lock of a row in a database. That is asked of the engine's status: `innodb_trx` is
+/// a copy, which is not renewed as long as anybody asks often enough.
+async fn until_mysql_waits(watch: &mut mysql_async::Conn, database: &str) {
+    let of_database = format!("of table `{database}`.");
+    loop {
+        // Statements in it are as their clients sent them, in whatever bytes.
+        let status = watch.query_first("SHOW ENGINE INNODB STATUS").await.unwrap();
+        let (_, _, status): (Vec<u8>, Vec<u8>, Vec<u8>) = status.expect("it has one row");
+        let status = String::from_utf8_lossy(&status);
+        let waits =
+            |transaction: &str| transaction.contains("\nLOCK WAIT ") && transaction.contains(&of_database);
+        if status.split("---TRANSACTION ").skip(1).any(waits) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 async fn entangle_postgres(
     mut client: tokio_postgres::Client,
     outbox: Outbox,
     orders: String,
     message: Message,
-    told: oneshot::Sender<String>,
+    told: oneshot::Sender<()>,
 ) {
     let tx = client.transaction().await.unwrap();
     tx.batch_execute("SET LOCAL deadlock_timeout = '1h'").await.unwrap();
     outbox.enqueue(&tx, &message).await.unwrap();
-    let id: i32 = tx.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid =";
-    told.send(format!("{waits} {id}")).unwrap();
+    told.send(()).unwrap();
     tx.batch_execute(&format!("INSERT INTO {orders} VALUES (1)")).await.unwrap();
     tx.commit().await.unwrap();
 }
@@ -98,17 +124,15 @@ async fn entangle_mysql(
     outbox: Outbox,
     orders: String,
     message: Message,
-    told: oneshot::Sender<String>,
+    told: oneshot::Sender<()>,
 ) {
-    let id = connection.id();
     let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
     // The server ends the transaction that wrote less.
     for order in 2..20 {
         tx.query_drop(format!("INSERT INTO {orders} VALUES ({order})")).await.unwrap();
     }
     outbox.enqueue(&mut tx, &message).await.unwrap();
-    let waits = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
-    told.send(format!("{waits} AND trx_mysql_thread_id = {id}")).unwrap();
+    told.send(()).unwrap();
     tx.query_drop(format!("INSERT INTO {orders} VALUES (1)")).await.unwrap();
     tx.commit().await.unwrap();
 }
@@ -124,11 +148,7 @@ async fn note_postgres(
     let tx = client.transaction().await.unwrap();
     assert!(inbox.first_time(&tx, "consumer", id).await.unwrap());
     told.send(()).unwrap();
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE";
-    let waits = format!("{waits} '%\"{schema}\".%'");
-    while watch.query_one(&waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until_postgres_waits(&watch, &schema).await;
     if commit { tx.commit().await.unwrap() } else { tx.rollback().await.unwrap() }
 }
 
@@ -143,13 +163,6 @@ async fn note_mysql(
     let mut tx = connection.start_transaction(TxOpts::default()).await.unwrap();
     assert!(inbox.first_time(&mut tx, "consumer", id).await.unwrap());
     told.send(()).unwrap();
-    let waits = format!(
-        "SELECT count(*) FROM information_schema.innodb_trx AS trx
-         JOIN information_schema.processlist AS process ON process.id = trx.trx_mysql_thread_id
-         WHERE trx.trx_state = 'LOCK WAIT' AND process.db = '{database}'"
-    );
-    while watch.query_first::<i64, _>(&waits).await.unwrap() == Some(0) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until_mysql_waits(&mut watch, &database).await;
     if commit { tx.commit().await.unwrap() } else { tx.rollback().await.unwrap() }
 }
