@@ -90,7 +90,7 @@ pub(crate) enum Command {
     /// Enqueue one message, or many from newline-delimited JSON
     Enqueue(enqueue::Args),
     /// Publish messages until stopped, in order per key
-    Relay(relay::Args),
+    Relay(Box<relay::Args>),
     /// Check the configuration of a relay
     Config(config::Args),
     /// Show how many messages are ready, waiting and dead, and which relays run

@@ -23,7 +23,7 @@ use crate::failure::Failure;
 pub(crate) use self::effective::print;
 pub(crate) use self::nearest::nearest;
 pub(crate) use self::outlets::DestinationArgs;
-pub(crate) use self::sources::Sources;
+pub(crate) use self::sources::{Sourced, Sources};
 
 /// Parses the command line `arguments`, with the values of the file that it or the environment names, if any.
 pub(crate) fn parse(

@@ -71,7 +71,7 @@ async fn dispatch(target: &Target, command: Command, sources: &Sources) -> Resul
         Command::Demo(args) => commands::demo::run(args).await,
         Command::Migrate(args) => commands::migrate::run(target, args).await,
         Command::Enqueue(args) => commands::enqueue::run(target, args).await,
-        Command::Relay(args) => commands::relay::run(target, args, sources).await,
+        Command::Relay(args) => commands::relay::run(target, *args, sources).await,
         Command::Config(args) => {
             let What::Check(check) = args.command;
             commands::config::run(target, &check, sources)

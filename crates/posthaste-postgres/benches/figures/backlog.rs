@@ -93,7 +93,7 @@ pub(crate) async fn behind_delayed_rows_and_blocked_keys() {
         free.push(drain_some(&bench, READY / 2).await);
         bench.fixture.schema.execute("TRUNCATE {}outbox").await;
         bench.fixture.schema.execute(held).await;
-        bench.add(&format!("generate_series(1, {}) n", READY)).await;
+        bench.add(&format!("generate_series(1, {READY}) n")).await;
         bench.settle_down().await;
         behind.push(drain_some(&bench, READY / 2).await);
     }

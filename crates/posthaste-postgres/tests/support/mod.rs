@@ -302,11 +302,11 @@ impl FixtureTransaction for Transaction {
     }
 }
 
-/// Asks until something is so, for twenty seconds. Each question is a round trip, so it is no busy loop.
+/// Asks until something is so, for a minute: machines are busy. Each question is a round trip, so it is no busy loop.
 pub async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !is_so().await {
-        assert!(tokio::time::Instant::now() < deadline, "{what}: not in twenty seconds");
+        assert!(tokio::time::Instant::now() < deadline, "{what}: not in a minute");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -69,8 +69,8 @@ pub(super) struct OutletArgs {
     #[arg(long, value_name = "NAME", env = "POSTHASTE_SERVE", value_delimiter = ',')]
     pub(super) serve: Vec<String>,
 
-    /// Which messages go where, instead of the file's routes: EVENT_TYPE=DESTINATION, or
-    /// EVENT_TYPE@AGGREGATE_TYPE=DESTINATION, with * and ? in the patterns; the first that matches counts
+    /// Which messages go where, instead of the file's routes: `EVENT_TYPE=DESTINATION`, or
+    /// `EVENT_TYPE@AGGREGATE_TYPE=DESTINATION`, with * and ? in the patterns; the first that matches counts
     #[arg(long, value_name = "ROUTE", env = "POSTHASTE_ROUTE", value_delimiter = ',')]
     route: Vec<String>,
 

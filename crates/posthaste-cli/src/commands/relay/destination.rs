@@ -7,7 +7,7 @@ use posthaste::{PublishError, Publisher, RelayBuilder, Route, publish_fn};
 use posthaste_rabbitmq::{RabbitOptions, RabbitPublisher};
 
 use super::args::RelayArgs;
-use crate::config::{DestinationArgs, Sources, nearest};
+use crate::config::{DestinationArgs, Sourced, Sources, nearest};
 use crate::failure::Failure;
 use crate::health::Look;
 use crate::stdout_check::check_stdout;
@@ -96,7 +96,7 @@ impl Plan {
     }
 
     fn of_several(settings: &RelayArgs, sources: &Sources) -> Result<Self, Failure> {
-        if sources.get("to").is_some_and(|to| to.is_set()) || sources.get("to_file").is_some() {
+        if sources.get("to").is_some_and(Sourced::is_set) || sources.get("to_file").is_some() {
             let failure = Failure::bad_input("relay.to and [destinations] both say where messages go");
             return Err(failure.hint("leave one of them out"));
         }
