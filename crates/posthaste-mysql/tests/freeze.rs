@@ -112,12 +112,11 @@ async fn another_takes_over(server: support::Server, when: When) {
     let record = of(records.iter().find(|it| it.event_type == "ready").unwrap(), 1);
     let frozen = Frozen { store, relay, record };
 
-    let error = match when {
-        When::Redriving => freeze_with_locks(&fixture, &proxy, &frozen).await,
-        _ => {
-            proxy.set(Fault::Mute);
-            when.work(&frozen).await.unwrap_err()
-        }
+    let error = if matches!(when, When::Redriving) {
+        freeze_with_locks(&fixture, &proxy, &frozen).await
+    } else {
+        proxy.set(Fault::Mute);
+        when.work(&frozen).await.unwrap_err()
     };
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
 
