@@ -83,8 +83,10 @@ impl Target {
 /// stands before the first `=` for a name.
 fn without_values(why: &str) -> &str {
     let is_name = |quoted: &str| quoted.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    match why.split('`').nth(1) {
-        Some(quoted) if !is_name(quoted) => "it is no URL of the form postgres://user:password@host/database",
+    match why.split_once('`').and_then(|(_, quoted)| quoted.rsplit_once('`')) {
+        Some((quoted, _)) if !is_name(quoted) => {
+            "it is no URL of the form postgres://user:password@host/database"
+        }
         _ => why,
     }
 }

@@ -14,7 +14,7 @@ fn keeps_secrets(ran: &Ran) {
 pub(crate) fn no_content_of_a_message_is_logged_at_any_level(bed: &Bed) {
     let quietly = |arguments: &[&str], input: &str| {
         let mut command = bed.command(arguments);
-        command.env("RUST_LOG", "trace").arg("-vv");
+        command.env("RUST_LOG", "trace");
         let ran = run(command, input.as_bytes());
         keeps_secrets(&ran);
         ran
