@@ -88,6 +88,8 @@ pub(super) struct Window {
     largest: usize,
     in_flight: usize,
     reading: bool,
+    /// How many records in hand are settled, but may still be brought by a read under way.
+    settled: usize,
     settled_while_reading: Vec<Position>,
     closed_while_reading: Vec<Key>,
 }
@@ -108,6 +110,7 @@ impl Window {
             largest: 0,
             in_flight: 0,
             reading: false,
+            settled: 0,
             settled_while_reading: Vec::new(),
             closed_while_reading: Vec::new(),
         }
@@ -120,7 +123,7 @@ impl Window {
 
     /// How many records are in hand, those whose outcome is not settled included.
     pub(super) fn in_hand(&self) -> usize {
-        self.in_hand.len() - self.settled_while_reading.len()
+        self.in_hand.len() - self.settled
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -249,7 +252,7 @@ impl Window {
         self.reading = false;
         for position in std::mem::take(&mut self.settled_while_reading) {
             if self.in_hand.get(&position).is_some_and(|entry| entry.stage == Stage::Settled) {
-                self.in_hand.remove(&position);
+                self.forget(position);
             }
         }
         for key in std::mem::take(&mut self.closed_while_reading) {
@@ -487,6 +490,7 @@ impl Window {
             Some(entry) if entry.token == token && entry.stage == Stage::Settling => {
                 if self.reading {
                     entry.stage = Stage::Settled;
+                    self.settled += 1;
                     self.settled_while_reading.push(position);
                 } else {
                     self.in_hand.remove(&position);
@@ -613,6 +617,7 @@ impl Window {
     fn forget(&mut self, position: Position) {
         if let Some(entry) = self.in_hand.remove(&position) {
             self.bytes -= entry.bytes;
+            self.settled -= usize::from(entry.stage == Stage::Settled);
             if entry.stage == Stage::InFlight {
                 self.in_flight -= 1;
                 self.accounts.end(entry.account);
@@ -677,5 +682,48 @@ impl Window {
                 self.keys.remove(key);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::id::MessageId;
+
+    fn record(sequence: i64) -> Record {
+        Record {
+            id: MessageId::generate(),
+            lane: Lane(0),
+            position: Position::from_sequence(sequence),
+            event_type: "tested".into(),
+            aggregate: Key::new("key", "1"),
+            payload: None,
+            content_type: None,
+            headers: BTreeMap::new(),
+            idempotency_key: None,
+            attempts: 0,
+            enqueued_at: UNIX_EPOCH,
+            held_back: false,
+        }
+    }
+
+    #[test]
+    fn a_lane_lost_between_a_settle_and_the_end_of_a_read_leaves_nothing_in_hand() {
+        let mut window = Window::new(Limits { rows: 8, bytes: 1 << 20, in_flight: vec![4] });
+        assert!(window.admit(record(1), 0, 7, &mut 0));
+        let queued = window.start(|_| true).unwrap();
+        window.published(&queued.record, queued.token);
+        window.read_begins();
+        window.settled(queued.record.position, queued.record.key(), queued.token, KeyGoes::On);
+        assert!(window.is_empty(), "only a read under way may still bring it");
+        window.drop_lane(Lane(0), true);
+        assert_eq!((window.in_hand(), window.is_empty()), (0, true));
+        assert!(window.admit(record(2), 0, 8, &mut 0), "the lane came back");
+        assert_eq!(window.in_hand(), 1);
+        window.read_over();
+        assert_eq!((window.in_hand(), window.is_empty()), (1, false));
     }
 }
