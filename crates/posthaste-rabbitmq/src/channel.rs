@@ -50,9 +50,7 @@ pub(crate) async fn run(link: Arc<Link>, jobs: UnboundedReceiver<Job>) {
         trouble = link.ended() => trouble,
         () = courier.work() => link.ended().await,
     };
-    let lost = courier.in_flight.take_all();
-    link.settled(lost.len());
-    for mut sent in lost {
+    for mut sent in courier.in_flight.take_all() {
         if trouble.blames() {
             link.suspects.add(sent.id);
         }
@@ -165,8 +163,13 @@ impl Courier {
         }
         let cause = cause?;
         lost.extend(self.in_flight.take_all());
-        let alone = self.link.settled(lost.len()) == lost.len() && lost.len() == 1;
-        Some(self.lose(lost, alone, cause))
+        let (count, alone) = (lost.len(), lost.len() == 1 && self.link.in_flight() == 1);
+        let end = self.lose(lost, alone, cause);
+        // What went down with the connection stays counted, or the last of its channels would seem to have been alone.
+        if matches!(end, End::Channel) {
+            self.link.settled(count);
+        }
+        Some(end)
     }
 
     /// The channel was closed with these under way. `alone`: nothing else was, on any channel.

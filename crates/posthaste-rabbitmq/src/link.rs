@@ -198,9 +198,14 @@ impl Link {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many are under way no longer. Returns how many were before.
-    pub(crate) fn settled(&self, count: usize) -> usize {
-        self.in_flight.fetch_sub(count, Ordering::Relaxed)
+    /// How many are under way on all channels.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// So many are under way no longer.
+    pub(crate) fn settled(&self, count: usize) {
+        self.in_flight.fetch_sub(count, Ordering::Relaxed);
     }
 
     pub(crate) fn confirmed(&self) {

@@ -137,9 +137,9 @@ impl Session {
             }
             Answer::Silence if body == "bad" => Ok(()),
             Answer::Close(_) | Answer::Silence => {
-                self.say(channel, 60, 80, &[&tag.to_be_bytes()[..], &[0]].concat())?;
+                // Before the relay can know of it.
                 self.confirmed.lock().unwrap().insert(body);
-                Ok(())
+                self.say(channel, 60, 80, &[&tag.to_be_bytes()[..], &[0]].concat())
             }
         }
     }
