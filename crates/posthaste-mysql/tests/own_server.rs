@@ -143,3 +143,24 @@ async fn a_server_that_becomes_read_only_or_restarts_is_ridden_out() {
     }
     store.read(&everything()).await.or(store.read(&everything()).await).unwrap();
 }
+
+#[tokio::test]
+async fn what_the_server_takes_in_no_packet_is_refused_before_it_is_sent() {
+    let server = OwnServer::start("packet", &["--max-allowed-packet=256K"]);
+    let store = migrated(&server).await;
+    let mut conn = store.client().await.unwrap();
+    let mut tx = conn.start_transaction(TxOpts::default()).await.unwrap();
+    let outbox = store.outbox();
+    let of = |bytes: usize| Message::new("e").payload(vec![0xff; bytes]);
+    outbox.enqueue(&mut tx, &of(100_000)).await.unwrap();
+    let error = outbox.enqueue(&mut tx, &of(300_000)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PayloadTooLarge, "{error:?}");
+    assert!(error.to_string().contains("max_allowed_packet of 262144"), "{error}");
+    let batch = [of(100_000), of(100_000), of(10), of(100_000)];
+    outbox.enqueue_all(&mut tx, &batch).await.unwrap();
+    let text = Message::new("text").payload("x".repeat(240_000));
+    outbox.enqueue(&mut tx, &text).await.unwrap();
+    tx.commit().await.unwrap();
+    let records = store.read(&everything()).await.unwrap().records;
+    assert_eq!(records.len(), 6, "the transaction stayed usable, and the batch was split");
+}

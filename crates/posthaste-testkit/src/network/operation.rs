@@ -62,13 +62,11 @@ impl Operation {
 
     async fn ask(self, fixture: &impl NetworkFixture, relay: RelayId) -> Result<(), Error> {
         let (store, admin) = (fixture.store(), fixture.admin());
-        // Of a lane that this relay may not hold: what is asked for matters less than that the answer comes.
-        let record = RecordRef {
-            id: MessageId::generate(),
-            position: Position::from_sequence(1),
-            lane: Lane(0),
-            token: 1,
-        };
+        // Of a lane that this relay may not hold: what is asked for matters less than that the answer comes. A store whose
+        // positions name the id knows without asking that any other position is of no record.
+        let id = MessageId::generate();
+        let position = Position { major: 1, minor: id.as_uuid().as_u128() };
+        let record = RecordRef { id, position, lane: Lane(0), token: 1 };
         match self {
             Self::Lease => store.lease(&lease(relay)).await.map(drop),
             Self::Read => store.read(&everything()).await.map(drop),

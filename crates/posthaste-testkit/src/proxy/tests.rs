@@ -165,11 +165,14 @@ async fn slow_connections_are_slow_and_lose_nothing() {
 
 #[tokio::test]
 async fn further_connections_go_where_they_are_led() {
-    let (_echo, proxy, _client) = bed().await;
+    let (_echo, proxy, mut client) = bed().await;
+    // Until then it may still be waiting to be let in.
+    assert_eq!(ask(&mut client, 1).await.unwrap(), 2);
     let other = echo(2).await;
     proxy.lead_to(&other.address);
     let mut late = TcpStream::connect(proxy.address()).await.unwrap();
     assert_eq!(ask(&mut late, 1).await.unwrap(), 3);
+    assert_eq!(ask(&mut client, 1).await.unwrap(), 2, "where it was");
 }
 
 #[tokio::test]
